@@ -1,0 +1,1 @@
+"""The pure part: values and decisions. Nothing here knows a broker, a clock or a thread."""

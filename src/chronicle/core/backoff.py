@@ -1,0 +1,23 @@
+"""How long to wait before the next try: one rule for reconnects and for requeued messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Delays that grow from `initial` by `multiplier` up to `maximum`, in seconds."""
+
+    initial: float
+    maximum: float
+    multiplier: float = 2.0
+
+    def ceiling(self, attempt: int) -> float:
+        """The longest wait before try number `attempt` (the first is 1)."""
+        # The exponent is capped: 2.0 ** 2000 raises, and a broker may well be away that long.
+        return min(self.maximum, self.initial * self.multiplier ** min(max(attempt - 1, 0), 64))
+
+    def delay(self, attempt: int, luck: float) -> float:
+        """Full jitter above the initial wait; `luck` is a random number from 0 to 1."""
+        return self.initial + luck * (self.ceiling(attempt) - self.initial)

@@ -1,0 +1,122 @@
+"""What a broker handed over.
+
+Rule 1: a delivery never changes; the body is the broker's bytes, always.
+Rule 2: headers and properties are decoded when somebody looks. A header that cannot be decoded is the
+        problem of its own message: `envelope.fault` says so and the headers read as empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+Facts: TypeAlias = Mapping[str, Any]
+NOTHING: Final[Facts] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What is written on a message besides its body."""
+
+    headers: Facts = field(default_factory=dict)
+    properties: Facts = field(default_factory=dict)
+    fault: str = ""
+
+
+BLANK: Final = Envelope()
+
+
+class Delivery:
+    """One message as a broker handed it over: bytes, headers, and the broker's facts about it.
+
+    `origin` holds what only this kind of broker knows (exchange and routing key, topic and offset, stream
+    and id). `handle` belongs to the transport that made the delivery; nobody else looks inside.
+    """
+
+    __slots__ = ("_envelope", "_open", "_raw", "body", "counted", "handle", "origin", "queue", "redelivered",
+                 "timestamp", "transport")  # fmt: skip
+
+    def __init__(
+        self,
+        body: bytes,
+        *,
+        queue: str,
+        transport: str,
+        redelivered: bool = False,
+        counted: int = 0,
+        timestamp: int | None = None,
+        origin: Facts = NOTHING,
+        handle: Any = None,
+        envelope: Envelope | None = BLANK,
+        open_envelope: Callable[[Any], Envelope] | None = None,
+        raw_envelope: Any = None,
+    ) -> None:
+        self.body = body
+        self.queue = queue
+        self.transport = transport
+        self.redelivered = redelivered
+        self.counted = counted
+        self.timestamp = timestamp
+        self.origin = origin
+        self.handle = handle
+        self._envelope = None if open_envelope else envelope
+        self._open = open_envelope
+        self._raw = raw_envelope
+
+    @property
+    def envelope(self) -> Envelope:
+        """Headers and properties, decoded at the first look."""
+        envelope = self._envelope
+        if envelope is None:
+            assert self._open is not None
+            envelope = self._envelope = self._open(self._raw)
+        return envelope
+
+    @property
+    def headers(self) -> Facts:
+        return self.envelope.headers
+
+    @property
+    def properties(self) -> Facts:
+        return self.envelope.properties
+
+    @property
+    def attempts(self) -> int:
+        """Which try this is, counted from one, as far as anybody counted (D-2)."""
+        return 1 + max(self.counted, int(self.redelivered), counted_by_headers(self.headers, self.queue))
+
+    def __repr__(self) -> str:
+        """Ids and sizes only: a delivery ends up in tracebacks and logs."""
+        return f"<Delivery {self.transport} {self.queue!r} {len(self.body)} bytes>"
+
+
+def counted_by_headers(headers: Facts, queue: str) -> int:
+    """How many tries the headers tell of: the broker's count, our own, and deaths of this very queue."""
+    if not headers:
+        return 0
+    deaths = sum(
+        count(entry.get("count"))
+        for entry in x_death(headers)
+        if entry.get("queue") == queue and entry.get("reason") in ("rejected", "delivery_limit")
+    )
+    return max(count(headers.get("x-delivery-count")), count(headers.get("x-chronicle-attempts")), deaths)
+
+
+def completed_cycles(headers: Facts) -> int:
+    """How often this message went round a dead-letter loop: `x-death[0].count` (R-004-13)."""
+    deaths = x_death(headers)
+    return count(deaths[0].get("count")) if deaths else 0
+
+
+def x_death(headers: Facts) -> list[Facts]:
+    """The entries of x-death that are what they should be; a producer may have forged anything (RB11)."""
+    entries = headers.get("x-death")
+    if not isinstance(entries, list):
+        return []
+    return [entry for entry in entries if isinstance(entry, dict)]
+
+
+def count(value: object) -> int:
+    """A count out of a header: a whole number above zero, or zero whatever it is."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

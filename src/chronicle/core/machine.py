@@ -1,0 +1,59 @@
+"""State machines as tables.
+
+Rule 1: a machine is a table and the state it is in; it calls nothing but the one who watches it.
+Rule 2: an event that the table does not list for the present state is a defect and raises, except that
+        the same stop or loss may be reported twice: an event whose target is the present state is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import TypeAlias
+
+
+class Event(StrEnum):
+    """What can happen to a consumer, whatever the broker."""
+
+    CONNECT = "connect"
+    OPEN = "open"
+    QOS_OK = "qos_ok"
+    CONSUME_OK = "consume_ok"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    BACKOFF_EXPIRED = "backoff_expired"
+    STOP = "stop"
+    CANCEL_OK = "cancel_ok"
+    ALL_SETTLED = "all_settled"
+    DEADLINE = "deadline"
+
+
+Table: TypeAlias = Mapping[tuple[str, Event], str]
+Watcher: TypeAlias = Callable[[str, str, Event], None]
+
+
+class Machine:
+    """One consumer's state, moved by events along a table."""
+
+    def __init__(self, table: Table, start: str, watcher: Watcher | None = None) -> None:
+        self.state = start
+        self._table = table
+        self._watcher = watcher
+
+    def watch(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+
+    def fire(self, event: Event) -> str:
+        """Follow the arrow for this event; the state it leads to."""
+        before = self.state
+        after = self._table.get((before, event))
+        if after is None:
+            raise AssertionError(f"no arrow for {event} from {before}")
+        if after != before:
+            self.state = after
+            if self._watcher is not None:
+                self._watcher(before, after, event)
+        return after
+
+    def can(self, event: Event) -> bool:
+        return (self.state, event) in self._table

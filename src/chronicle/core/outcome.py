@@ -1,0 +1,83 @@
+"""What happened to a message, and what to do about it.
+
+An outcome is a fact, a verdict is a decision; only `policy.decide` turns the one into the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from chronicle.errors import Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The syncer returned True."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The syncer returned False, or raised where exceptions count as failures."""
+
+    reason: str = "the syncer returned False"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The syncer raised a verdict of its own."""
+
+    ask: Ask
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """The message never reached the syncer; `sealed` when its personal data could not be opened."""
+
+    reason: str
+    sealed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """The message has gone round the retry loop more often than allowed."""
+
+    retries: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fatal:
+    """The syncer broke its contract: this process cannot go on."""
+
+    reason: str
+    trace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The process stops before the syncer has finished; nobody's failure."""
+
+
+Outcome: TypeAlias = Synced | Failed | Asked | Invalid | Exhausted | Fatal | Interrupted
+
+
+class Action(StrEnum):
+    """What can be done with a delivery."""
+
+    ACK = "ack"
+    REQUEUE = "requeue"
+    DEAD_LETTER = "dead-letter"
+    DROP = "drop"
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do with a delivery and why; `delay` counts for a requeue, and None means one that grows."""
+
+    action: Action
+    reason: str
+    delay: float | None = 0.0

@@ -1,0 +1,126 @@
+"""What becomes of a message.
+
+Rule 1: every outcome turns into a verdict here and nowhere else.
+Rule 2: this file knows no broker, no clock and no thread.
+Rule 3: only Synced is acknowledged, unless the operator asked for `--on-failure ack` by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.outcome import (
+    Action,
+    Asked,
+    Exhausted,
+    Failed,
+    Fatal,
+    Interrupted,
+    Invalid,
+    Outcome,
+    Synced,
+    Verdict,
+)
+from chronicle.errors import DeadLetter, Drop, Retry
+
+
+class OnFailure(StrEnum):
+    """What a failed message gets (D-1)."""
+
+    REQUEUE_ONCE = "requeue-once"
+    DEAD_LETTER = "dead-letter"
+    REQUEUE = "requeue"
+    ACK = "ack"
+
+
+class OnInvalid(StrEnum):
+    """What bad input gets (D-4)."""
+
+    REQUEUE_ONCE = "requeue-once"
+    DEAD_LETTER = "dead-letter"
+
+
+class OnException(StrEnum):
+    """What an exception in the syncer means (D-16)."""
+
+    EXIT = "exit"
+    FAIL = "fail"
+
+
+class OnExhausted(StrEnum):
+    """What a message beyond `--max-retries` gets (D-3)."""
+
+    DROP = "drop"
+    DEAD_LETTER = "dead-letter"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The operator's choices."""
+
+    on_failure: OnFailure = OnFailure.REQUEUE_ONCE
+    on_invalid: OnInvalid = OnInvalid.REQUEUE_ONCE
+    on_exception: OnException = OnException.EXIT
+    on_exhausted: OnExhausted = OnExhausted.DROP
+    max_retries: int | None = None
+
+
+ACKED = Verdict(Action.ACK, "synced")
+
+
+def decide(outcome: Outcome, delivery: Delivery, policy: Policy) -> Verdict:
+    """Turn what happened into what to do about it."""
+    match outcome:
+        case Synced():
+            return ACKED
+        case Failed(reason=reason):
+            return _failed(reason, delivery, policy)
+        case Invalid(reason=reason):
+            if policy.on_invalid is OnInvalid.REQUEUE_ONCE:
+                return requeue_once(reason, delivery)
+            return Verdict(Action.DEAD_LETTER, reason)
+        case Asked(ask=Retry(after=after), reason=reason):
+            return Verdict(Action.REQUEUE, reason, after)
+        case Asked(ask=DeadLetter(), reason=reason):
+            return Verdict(Action.DEAD_LETTER, reason)
+        case Asked(ask=Drop(), reason=reason):
+            return Verdict(Action.DROP, reason)
+        case Asked(reason=reason):
+            return _failed(reason, delivery, policy)
+        case Exhausted(retries=retries, limit=limit):
+            reason = f"{retries} retries, limit {limit}"
+            if policy.on_exhausted is OnExhausted.DROP:
+                return Verdict(Action.DROP, reason)
+            return Verdict(Action.DEAD_LETTER, reason)
+        case Fatal(reason=reason):
+            return Verdict(Action.LEAVE, reason)
+        case Interrupted():
+            return Verdict(Action.LEAVE, "interrupted")
+    assert_never(outcome)
+
+
+def _failed(reason: str, delivery: Delivery, policy: Policy) -> Verdict:
+    match policy.on_failure:
+        case OnFailure.REQUEUE_ONCE:
+            return requeue_once(reason, delivery)
+        case OnFailure.DEAD_LETTER:
+            return Verdict(Action.DEAD_LETTER, reason)
+        case OnFailure.REQUEUE:
+            return Verdict(Action.REQUEUE, reason, None)
+        case OnFailure.ACK:
+            return Verdict(Action.ACK, reason)
+    assert_never(policy.on_failure)
+
+
+def requeue_once(reason: str, delivery: Delivery) -> Verdict:
+    """One more try, then the dead letters (R-004-33).
+
+    It reads the redelivered flag and not the attempts: in a retry loop made of a dead-letter exchange
+    and a TTL every round comes back with the flag cleared and is entitled to its two tries.
+    """
+    if delivery.redelivered:
+        return Verdict(Action.DEAD_LETTER, reason)
+    return Verdict(Action.REQUEUE, reason)

@@ -1,0 +1,32 @@
+"""A delivery with its verdict, on its way back to the broker and into the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.outcome import Outcome, Verdict
+
+
+class Fate(StrEnum):
+    """How carrying out a verdict went."""
+
+    OPEN = "open"
+    DONE = "done"
+    STALE = "stale"  # the connection it came on is gone: the broker has given it to somebody else
+    FAILED = "failed"  # the broker did not take it: the message is still there
+
+
+@dataclass(slots=True, eq=False)
+class Settlement:
+    """What became of one delivery. Made by a worker, settled by a transport, told to the observer."""
+
+    delivery: Delivery
+    outcome: Outcome
+    verdict: Verdict
+    seconds: float = 0.0
+    action_id: int | None = None
+    notes: tuple[str, ...] = ()
+    fate: Fate = Fate.OPEN
+    error: str = ""

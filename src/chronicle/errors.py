@@ -1,0 +1,108 @@
+"""What can go wrong, sorted by whose fault it is.
+
+    ChronicleError
+    ├── OperatorError          the person who runs chronicle must change something   exit 2
+    │   ├── SettingError           an option, a variable, a URL, a file
+    │   ├── SyncerError            the syncer cannot be loaded or does not start
+    │   ├── KeyStoreError          the key store cannot be read or trusted
+    │   └── BrokerRefused          the broker answered and said no
+    ├── BrokerError            the broker or the way to it                            retried
+    │   ├── BrokerUnreachable      no connection could be made                        exit 3
+    │   └── ConnectionLost         there was a connection
+    ├── MessageError           this one message                                      a verdict
+    │   ├── InvalidMessage         not JSON, too large, unknown schema
+    │   └── CannotDecrypt          its personal data cannot be opened
+    └── Ask                    a syncer asks for a verdict by raising                 a verdict
+        ├── Retry
+        ├── DeadLetter
+        └── Drop
+
+Rule: the text of an error names settings, ids and sizes; never a secret, never a message's content.
+"""
+
+from __future__ import annotations
+
+
+class ChronicleError(Exception):
+    """Anything chronicle raises on purpose."""
+
+
+class OperatorError(ChronicleError):
+    """Something the person who runs chronicle must change; `remedy` says what."""
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.remedy = remedy
+
+
+class SettingError(OperatorError):
+    """An option, a variable, a URL or a file is wrong."""
+
+
+class SyncerError(OperatorError):
+    """The syncer cannot be loaded; `trace` is the traceback of the user's module, if it has one."""
+
+    def __init__(self, problem: str, remedy: str = "", trace: str = "") -> None:
+        super().__init__(problem, remedy)
+        self.trace = trace
+
+
+class KeyStoreError(OperatorError):
+    """The key store cannot be read or must not be trusted."""
+
+
+class BrokerRefused(OperatorError):
+    """The broker answered and said no: no such queue, no access, other arguments."""
+
+
+class BrokerError(ChronicleError):
+    """The broker, or the way to it."""
+
+
+class BrokerUnreachable(BrokerError):
+    """No connection could be made."""
+
+
+class ConnectionLost(BrokerError):
+    """There was a connection, and what was held on it goes back to the broker."""
+
+
+class MessageError(ChronicleError):
+    """This one message cannot be handled."""
+
+
+class InvalidMessage(MessageError):
+    """The body is not what the schema option promises."""
+
+
+class CannotDecrypt(MessageError):
+    """The message's personal data cannot be opened."""
+
+
+class Ask(ChronicleError):
+    """A verdict a syncer asks for by raising."""
+
+
+class Retry(Ask):
+    """Try this message again, after so many seconds; without a number the delay grows by itself."""
+
+    def __init__(self, why: str = "the syncer asked for another try", after: float | None = None) -> None:
+        super().__init__(why)
+        if after is not None and not 0 <= after < float("inf"):
+            raise ValueError("Retry(after=…) takes seconds, zero or more")
+        self.after = after
+
+
+class DeadLetter(Ask):
+    """Put this message aside, with the reason, without another try."""
+
+    def __init__(self, why: str = "the syncer dead-lettered it") -> None:
+        super().__init__(why)
+
+
+class Drop(Ask):
+    """Acknowledge this message without having handled it; the log names it."""
+
+    def __init__(self, why: str = "the syncer dropped it") -> None:
+        super().__init__(why)

@@ -1,0 +1,1 @@
+"""What proca puts on a queue: schemas, normalisation, sealed personal data, key stores. Pure."""

@@ -1,0 +1,1 @@
+"""What moves: the runner, the workers, signals, and the loading of a syncer."""

@@ -1,0 +1,125 @@
+"""Where a broker meets the engine.
+
+Rule 1: one thread, the pump, calls a transport; only `wake` may be called from elsewhere.
+Rule 2: no call waits for a syncer, and none waits longer than it was told.
+Rule 3: a transport never decides what becomes of a message. It carries verdicts out, in the epoch the
+        delivery came from, or reports them as stale.
+Rule 4: what a transport can promise is data (`Promises`), so that options it cannot honour are refused
+        before the first message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, Self
+
+from chronicle.core.backoff import Backoff
+from chronicle.core.delivery import Delivery
+from chronicle.core.machine import Machine
+from chronicle.core.settlement import Settlement
+
+
+class DeadLetters(StrEnum):
+    """Where dead letters go, and who knows."""
+
+    KEPT = "kept"  # the transport itself keeps them
+    BROKER = "broker"  # the broker's topology decides; it may be missing
+    NONE = "none"  # there is no such thing
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What a transport can honour."""
+
+    transport: str
+    settles: bool = True  # False: at most once, a delivery is gone when it arrives
+    dead_letters: DeadLetters = DeadLetters.KEPT
+    delays: bool = False  # keeps a requeued message back for `verdict.delay` by itself
+    counts: bool = False  # `delivery.counted` is the broker's own count of tries
+    backoff: Backoff = field(default_factory=lambda: Backoff(0.25, 10.0))  # between reconnects (D-6)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files for a verified connection."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """How to reach a queue: the settings every transport is made from."""
+
+    url: str
+    queue: str
+    prefetch: int = 2
+    tag: str = "chronicle"
+    tls: Tls = field(default_factory=Tls)
+    extras: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to put on a queue."""
+
+    body: bytes
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Transport(Protocol):
+    """One queue of one broker, as the engine sees it."""
+
+    promises: Promises
+    machine: Machine
+
+    @property
+    def place(self) -> str:
+        """Host and vhost, file, or whatever tells one broker from another; no secrets (R-000-18)."""
+
+    def open(self, stopping: Callable[[], bool]) -> int | None:
+        """Connect, check the queue, begin delivering; how many messages wait, if the broker tells.
+
+        Raises BrokerRefused (no use in trying again), BrokerUnreachable, or ConnectionLost. Returns
+        early, without having opened, when `stopping()` turns true.
+        """
+
+    def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
+        """Do the broker's I/O for one turn; at most `room` deliveries, waiting at most `timeout`.
+
+        Heartbeats, closings and confirmations are served here even with no room. Raises ConnectionLost.
+        """
+
+    def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
+        """Begin to carry these verdicts out; all that became final since the last call, with their fate.
+
+        A verdict that needs the broker's word (a confirmed publish, a commit) becomes final in a later
+        call. Raises ConnectionLost; what was not returned then is still with the broker.
+        """
+
+    def depth(self) -> int | None:
+        """How many messages wait in the queue now, if the broker tells."""
+
+    def stop(self) -> None:
+        """Take in nothing new; go on settling."""
+
+    def close(self) -> None:
+        """Give back what was not settled, and let go. Never raises, never waits long."""
+
+    def wake(self) -> None:
+        """End a wait in `receive`. Called from any thread."""
+
+
+class Publisher(Protocol):
+    """Puts messages on a queue."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def publish(self, batch: Sequence[Outgoing]) -> None:
+        """Return when the broker has confirmed them all; raise if it did not take one."""

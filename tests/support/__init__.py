@@ -1,0 +1,1 @@
+"""The private brokers, the proxy and the helpers that tests share."""
