@@ -1,0 +1,105 @@
+"""From a delivery to the message a syncer gets: retry guard, decode, schema, normalise, decrypt.
+
+Rule 1: it raises MessageError and nothing else, whatever the bytes are; there are no side effects (R-004-27).
+Rule 2: the retry guard looks at headers only, and only when there is a limit; the body is not touched before.
+Rule 3: the delivery stays as it came. Only the message, parsed here, holds opened personal data (D-21).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from chronicle.core.body import parse
+from chronicle.core.delivery import Delivery, completed_cycles
+from chronicle.core.outcome import Exhausted
+from chronicle.errors import CannotDecrypt, InvalidMessage
+from chronicle.proca.normalise import copy_ids, merge_contact
+from chronicle.proca.schema import EVENT, schema_of
+
+if TYPE_CHECKING:
+    from chronicle.proca.keystore import KeyStore
+
+
+class Schema(StrEnum):
+    """What a body must be."""
+
+    PROCA = "proca"
+    JSON = "json"
+    RAW = "raw"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A message ready for the syncer; `notes` are warnings for the log, without content."""
+
+    message: Any
+    action_id: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The operator's choices about messages."""
+
+    schema: Schema = Schema.PROCA
+    keys: KeyStore | None = None
+    require_decryption: bool = False
+    normalize_events: bool = False
+    max_body: int = 16 * 1024 * 1024
+    max_retries: int | None = None
+
+    def exhausted(self, delivery: Delivery) -> Exhausted | None:
+        """The retry guard: has this message gone round more often than allowed (R-004-12 to 14)?"""
+        if self.max_retries is None:
+            return None
+        retries = completed_cycles(delivery.headers)
+        return Exhausted(retries, self.max_retries) if retries > self.max_retries else None
+
+    def prepare(self, delivery: Delivery) -> Prepared:
+        """The message for the syncer; raises MessageError."""
+        body = delivery.body
+        if self.schema is Schema.RAW:
+            if len(body) > self.max_body:
+                raise InvalidMessage(f"the body has {len(body)} bytes, the limit is {self.max_body}")
+            return Prepared(body)
+        message = parse(body, self.max_body)
+        if not isinstance(message, dict):
+            raise InvalidMessage("the body is not a JSON object")
+        notes = self._proca(message) if self.schema is Schema.PROCA else ()
+        action_id = message.get("actionId")
+        return Prepared(message, action_id if type(action_id) is int else None, notes)
+
+    def _proca(self, message: dict[str, Any]) -> tuple[str, ...]:
+        """Check, normalise and open a message of a proca server in place; warnings, if any."""
+        holder: Any = message
+        if schema_of(message) == EVENT:
+            if not self.normalize_events:
+                return ()
+            holder = message.get("supporter")
+        copy_ids(message)
+        if holder is None:
+            return ()
+        if not isinstance(holder, dict):
+            raise InvalidMessage("supporter is not an object")
+        info = holder.get("personalInfo")
+        return () if info is None else self._open(holder, info)
+
+    def _open(self, holder: dict[str, Any], info: Any) -> tuple[str, ...]:
+        if self.keys is None:
+            if self.require_decryption:
+                raise CannotDecrypt("the message's personal data is sealed and there is no key store")
+            return ()
+        # Imported with the first sealed message: without a key store nobody pays for loading NaCl.
+        from chronicle.proca.sealed import open_personal_info
+
+        opened = open_personal_info(info, self.keys)
+        if opened is not None:
+            merge_contact(holder, opened)
+            return ()
+        # Eight characters of a public key that was found to be one: no secret, and nothing forged.
+        problem = f"key {info['encryptKey']['public'][:8]}… is not in the key store"
+        if self.require_decryption:
+            raise CannotDecrypt(f"the message's personal data cannot be opened: {problem}")
+        return (f"personal data left sealed: {problem}",)

@@ -1,0 +1,219 @@
+"""The private keys of an organisation, from a file only its owner can read.
+
+Rule 1 (Z8): as ssh does, a key file that is a symbolic link, belongs to somebody else, or is open to group
+        or others is refused, and so is a key of the wrong length or one that is not its partner's.
+Rule 2: no error, no repr and no log ever holds key material. An entry is named by its number, because a
+        person may have swapped the public key and the private one.
+Rule 3: keys are added, never removed: what was sealed for an old key is opened with the old key.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shlex
+import stat
+import tempfile
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import orjson
+from nacl.exceptions import CryptoError
+from nacl.public import Box, PrivateKey, PublicKey
+
+from chronicle.errors import KeyStoreError
+
+KEY_BYTES: Final = 32
+MAX_FILE: Final = 1024 * 1024
+# A box holds the shared secret, which is dear to compute. The sender's key comes out of the message, so
+# the number of boxes kept must not be up to the sender.
+MAX_BOXES: Final = 64
+_KEY_SHAPED: Final = re.compile(r"[A-Za-z0-9_+/-]{43}=?")
+
+
+class KeyStore:
+    """Private keys by their public ones."""
+
+    __slots__ = ("_boxes", "_privates")
+
+    def __init__(self, privates: Mapping[bytes, PrivateKey]) -> None:
+        self._privates = dict(privates)
+        self._boxes: dict[tuple[str, str], Box] = {}
+
+    @classmethod
+    def load(cls, source: str) -> KeyStore:
+        """The keys in a file, or in a text that starts with `{`; raises KeyStoreError."""
+        if source.lstrip().startswith("{"):
+            name, content = "the key store", source.encode("utf-8", "replace")
+        else:
+            name, content = _shown(source), _read(source)
+        return cls(_pairs(_entries(content, name), name))
+
+    def publics(self) -> tuple[str, ...]:
+        """The public keys, in the order of the file."""
+        return tuple(encode(public) for public in self._privates)
+
+    def box(self, encrypt_key: str, sign_key: str) -> Box | None:
+        """What opens messages sealed for one key by another; None when the first is not in the store.
+
+        Raises ValueError, TypeError or a CryptoError for keys that are none.
+        """
+        box = self._boxes.get((encrypt_key, sign_key))
+        if box is None:
+            public, sender = decode(encrypt_key), decode(sign_key)
+            if len(public) != KEY_BYTES or len(sender) != KEY_BYTES:
+                raise ValueError("a key has the wrong length")
+            private = self._privates.get(public)
+            if private is None:
+                return None
+            box = Box(private, PublicKey(sender))
+            if len(self._boxes) >= MAX_BOXES:
+                self._boxes.clear()
+            self._boxes[encrypt_key, sign_key] = box
+        return box
+
+    def __len__(self) -> int:
+        return len(self._privates)
+
+    def __repr__(self) -> str:
+        return f"<KeyStore {len(self)} keys>"
+
+
+def new_pair() -> tuple[str, str]:
+    """A new public key and its private one, as a key store writes them."""
+    private = PrivateKey.generate()
+    return encode(bytes(private.public_key)), encode(bytes(private))
+
+
+def add_key(path: str) -> str:
+    """Make a new pair, write it to this key store, which is created if need be; the new public key.
+
+    The entries that are there stay as they are. The folder is locked meanwhile, so that of two such calls
+    neither loses the other's key, and a crash leaves the old file or the new one, never half.
+    """
+    folder = os.path.dirname(path) or "."
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise KeyStoreError(f"no key store can be made at {_shown(path)}: {_why(error)}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        entries: dict[str, Any] = {}
+        if os.path.lexists(path):
+            entries = _entries(_read(path), _shown(path))
+            _pairs(entries, _shown(path))
+        public, private = new_pair()
+        entries[public] = {"private": private}
+        _replace(path, folder, orjson.dumps(entries, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        os.fsync(lock)
+    except OSError as error:
+        raise KeyStoreError(f"{_shown(path)} cannot be written: {_why(error)}") from None
+    finally:
+        os.close(lock)
+    return public
+
+
+def encode(raw: bytes) -> str:
+    """Base64url without padding, as proca writes it."""
+    return b2a_base64(raw, newline=False).decode().rstrip("=").replace("+", "-").replace("/", "_")
+
+
+def decode(text: str) -> bytes:
+    """Base64url with or without padding; raises ValueError, also for what lenient decoders skip."""
+    if not isinstance(text, str):
+        raise TypeError("base64 is a text")
+    bare = text.rstrip("=").replace("-", "+").replace("_", "/")
+    return a2b_base64(bare + "=" * (-len(bare) % 4), strict_mode=True)
+
+
+def _read(path: str) -> bytes:
+    """The content of a key file that nobody else can read."""
+    name = _shown(path)
+    try:
+        # Without O_NONBLOCK a named pipe would keep us here for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise KeyStoreError(
+            f"there is no key store {name}", "make one with `chronicle keys new`, or correct --keys"
+        ) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            raise KeyStoreError(f"{name} is a symbolic link", "name the file itself") from None
+        raise KeyStoreError(f"the key store {name} cannot be read: {_why(error)}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise KeyStoreError(f"the key store {name} is not a file", "name the file itself")
+        if facts.st_uid != os.geteuid():
+            raise KeyStoreError(
+                f"the key store {name} belongs to another user", "let the user who runs chronicle own it"
+            )
+        if facts.st_mode & 0o077:
+            raise KeyStoreError(f"others can read the key store {name}", f"chmod 600 {shlex.quote(name)}")
+        content = file.read(MAX_FILE + 1)
+    if len(content) > MAX_FILE:
+        raise KeyStoreError(f"the key store {name} is larger than {MAX_FILE} bytes", "is it the right file?")
+    return content
+
+
+def _entries(content: bytes, name: str) -> dict[str, Any]:
+    try:
+        entries = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise KeyStoreError(f"{name} is not JSON (line {error.lineno}, column {error.colno})") from None
+    if not isinstance(entries, dict):
+        raise KeyStoreError(
+            f"{name} is not a JSON object", 'it must read {"<public>": {"private": "<private>"}}'
+        )
+    return entries
+
+
+def _pairs(entries: dict[str, Any], name: str) -> dict[bytes, PrivateKey]:
+    """Both forms of an entry, `{"private": …}` and the older plain text; each pair is checked."""
+    pairs: dict[bytes, PrivateKey] = {}
+    for number, (public, value) in enumerate(entries.items(), start=1):
+        secret = value.get("private") if isinstance(value, dict) else value
+        if not isinstance(secret, str):
+            raise KeyStoreError(f"entry {number} of {name} has no private key")
+        try:
+            key = PrivateKey(decode(secret))
+            raw = decode(public)
+            belongs = bytes(key.public_key) == raw
+        except (ValueError, TypeError, CryptoError):
+            raise KeyStoreError(
+                f"entry {number} of {name} is not a pair of keys", f"a key is {KEY_BYTES} bytes in base64url"
+            ) from None
+        if not belongs:
+            raise KeyStoreError(
+                f"entry {number} of {name}: the public key does not belong to the private one",
+                "are the two swapped, or from different pairs?",
+            )
+        pairs[raw] = key
+    return pairs
+
+
+def _replace(path: str, folder: str, content: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(prefix=".chronicle-keys-", dir=folder)  # made with mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def _shown(path: str) -> str:
+    """The path as an error may show it: a key given in its place is not shown."""
+    return "(not shown: it looks like a key)" if _KEY_SHAPED.fullmatch(path) else path
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or "it is not a usable path"
