@@ -9,6 +9,7 @@
     ├── BrokerError            the broker or the way to it                            retried
     │   ├── BrokerUnreachable      no connection could be made                        exit 3
     │   └── ConnectionLost         there was a connection
+    │       └── ProtocolFault          what came over it could not be read
     ├── MessageError           this one message                                      a verdict
     │   ├── InvalidMessage         not JSON, too large, unknown schema
     │   └── CannotDecrypt          its personal data cannot be opened
@@ -66,6 +67,10 @@ class BrokerUnreachable(BrokerError):
 
 class ConnectionLost(BrokerError):
     """There was a connection, and what was held on it goes back to the broker."""
+
+
+class ProtocolFault(ConnectionLost):
+    """What came over the connection could not be read."""
 
 
 class MessageError(ChronicleError):

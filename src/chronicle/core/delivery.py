@@ -34,8 +34,8 @@ class Delivery:
     and id). `handle` belongs to the transport that made the delivery; nobody else looks inside.
     """
 
-    __slots__ = ("_envelope", "_open", "_raw", "body", "counted", "handle", "origin", "queue", "redelivered",
-                 "timestamp", "transport")  # fmt: skip
+    __slots__ = ("_envelope", "_open", "_raw", "_timestamp", "body", "counted", "handle", "origin", "queue",
+                 "redelivered", "transport")  # fmt: skip
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Delivery:
         self.transport = transport
         self.redelivered = redelivered
         self.counted = counted
-        self.timestamp = timestamp
+        self._timestamp = timestamp
         self.origin = origin
         self.handle = handle
         self._envelope = None if open_envelope else envelope
@@ -80,6 +80,14 @@ class Delivery:
     @property
     def properties(self) -> Facts:
         return self.envelope.properties
+
+    @property
+    def timestamp(self) -> int | None:
+        """When it was published, in milliseconds since 1970, if anybody wrote it down."""
+        if self._timestamp is None:
+            seconds = count(self.properties.get("timestamp"))  # AMQP's own property
+            return seconds * 1000 or None
+        return self._timestamp
 
     @property
     def attempts(self) -> int:

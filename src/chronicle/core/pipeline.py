@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from chronicle.core.body import parse
 from chronicle.core.delivery import Delivery, completed_cycles
@@ -20,6 +20,10 @@ from chronicle.proca.schema import EVENT, schema_of
 
 if TYPE_CHECKING:
     from chronicle.proca.keystore import KeyStore
+
+
+Unsealing: TypeAlias = tuple[tuple[str, ...], bool]  # warnings, and whether sealed data was opened
+PLAIN: Final[Unsealing] = ((), False)
 
 
 class Schema(StrEnum):
@@ -37,6 +41,7 @@ class Prepared:
     message: Any
     action_id: int | None = None
     notes: tuple[str, ...] = ()
+    opened: bool = False  # its personal data was sealed and could be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,39 +72,39 @@ class Pipeline:
         message = parse(body, self.max_body)
         if not isinstance(message, dict):
             raise InvalidMessage("the body is not a JSON object")
-        notes = self._proca(message) if self.schema is Schema.PROCA else ()
+        notes, opened = self._proca(message) if self.schema is Schema.PROCA else PLAIN
         action_id = message.get("actionId")
-        return Prepared(message, action_id if type(action_id) is int else None, notes)
+        return Prepared(message, action_id if type(action_id) is int else None, notes, opened)
 
-    def _proca(self, message: dict[str, Any]) -> tuple[str, ...]:
-        """Check, normalise and open a message of a proca server in place; warnings, if any."""
+    def _proca(self, message: dict[str, Any]) -> Unsealing:
+        """Check, normalise and open a message of a proca server in place."""
         holder: Any = message
         if schema_of(message) == EVENT:
             if not self.normalize_events:
-                return ()
+                return PLAIN
             holder = message.get("supporter")
         copy_ids(message)
         if holder is None:
-            return ()
+            return PLAIN
         if not isinstance(holder, dict):
             raise InvalidMessage("supporter is not an object")
         info = holder.get("personalInfo")
-        return () if info is None else self._open(holder, info)
+        return PLAIN if info is None else self._open(holder, info)
 
-    def _open(self, holder: dict[str, Any], info: Any) -> tuple[str, ...]:
+    def _open(self, holder: dict[str, Any], info: Any) -> Unsealing:
         if self.keys is None:
             if self.require_decryption:
                 raise CannotDecrypt("the message's personal data is sealed and there is no key store")
-            return ()
+            return PLAIN
         # Imported with the first sealed message: without a key store nobody pays for loading NaCl.
         from chronicle.proca.sealed import open_personal_info
 
         opened = open_personal_info(info, self.keys)
         if opened is not None:
             merge_contact(holder, opened)
-            return ()
+            return (), True
         # Eight characters of a public key that was found to be one: no secret, and nothing forged.
         problem = f"key {info['encryptKey']['public'][:8]}… is not in the key store"
         if self.require_decryption:
             raise CannotDecrypt(f"the message's personal data cannot be opened: {problem}")
-        return (f"personal data left sealed: {problem}",)
+        return (f"personal data left sealed: {problem}",), False

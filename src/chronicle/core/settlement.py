@@ -28,5 +28,6 @@ class Settlement:
     seconds: float = 0.0
     action_id: int | None = None
     notes: tuple[str, ...] = ()
+    opened: bool = False  # its personal data was sealed and could be read
     fate: Fate = Fate.OPEN
     error: str = ""

@@ -1,0 +1,78 @@
+"""Durations and sizes as people write them: `250ms`, `5s`, `10m`; `64KiB`, `16MiB`.
+
+Rule 1: a duration without a unit is refused, except zero: nobody knows whether 5 means seconds.
+Rule 2: what is printed can be read back.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+DURATION_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+SIZE_UNITS: Final = {
+    "": 1,
+    "B": 1,
+    "KB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+    "KiB": 1024,
+    "MiB": 1024**2,
+    "GiB": 1024**3,
+}
+LONGEST: Final = 366 * 86400.0
+
+# At most twelve digits: more is a slip of the keyboard, and int() of thousands of digits is slow.
+_NUMBER: Final = r"(\d{1,12}(?:\.\d{1,6})?)"
+_DURATION: Final = re.compile(rf"{_NUMBER}\s?(ms|s|m|h|d)?", re.ASCII)
+_SIZE: Final = re.compile(rf"{_NUMBER}\s?([KMG]i?B|B)?", re.ASCII | re.IGNORECASE)
+_SIZE_NAMES: Final = {name.lower(): factor for name, factor in SIZE_UNITS.items()}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds out of `250ms`, `5s`, `10m`, `1h`, `2d` or plain `0`. Raises ValueError with a sentence."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("a duration such as 250ms, 5s, 10m or 1h")
+    number, unit = float(found[1]), found[2]
+    if unit is None:
+        if number:
+            raise ValueError(f"a duration with its unit, such as {found[1]}s or {found[1]}m")
+        return 0.0
+    seconds = number * DURATION_UNITS[unit]
+    if seconds > LONGEST:
+        raise ValueError("a duration of at most 366d")
+    return seconds
+
+
+def parse_size(text: str) -> int:
+    """Bytes out of `16MiB`, `64KiB`, `1MB` or plain bytes. Raises ValueError with a sentence."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("a size such as 64KiB, 16MiB, 1MB or a number of bytes")
+    size = float(found[1]) * _SIZE_NAMES[(found[2] or "").lower()]
+    if size != int(size):
+        raise ValueError("a size that comes to whole bytes")
+    return int(size)
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest way to write it with the largest unit that keeps it whole."""
+    thousandths = round(seconds * 1000)
+    if thousandths == 0:
+        return "0s"
+    for unit in ("d", "h", "m", "s"):
+        factor = round(DURATION_UNITS[unit] * 1000)
+        if thousandths % factor == 0:
+            return f"{thousandths // factor}{unit}"
+    if thousandths > 1000:
+        return f"{thousandths / 1000:g}s" if thousandths < 1_000_000 else f"{thousandths / 1000:.0f}s"
+    return f"{thousandths}ms"
+
+
+def format_size(size: int) -> str:
+    """Bytes in the largest binary unit that keeps them whole."""
+    for unit in ("GiB", "MiB", "KiB"):
+        if size and size % SIZE_UNITS[unit] == 0:
+            return f"{size // SIZE_UNITS[unit]}{unit}"
+    return f"{size}B"

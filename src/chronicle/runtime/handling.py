@@ -1,0 +1,107 @@
+"""One delivery on its way through guard, pipeline, syncer and policy.
+
+Rule 1: whatever happens in here ends in exactly one settlement; nothing escapes into a worker.
+Rule 2: only True and False count, by identity; 1, None and numpy's booleans are fatal (X3).
+Rule 3: what a syncer says about a message (an exception's text, a reason) is masked before it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.outcome import Asked, Failed, Fatal, Invalid, Outcome, Synced
+from chronicle.core.pipeline import Pipeline, Prepared
+from chronicle.core.policy import OnException, Policy, decide
+from chronicle.core.settlement import Settlement
+from chronicle.errors import Ask, CannotDecrypt, MessageError
+from chronicle.telemetry.masks import mask, trace_of
+
+SYNCED = Synced()
+FAILED = Failed()
+
+
+class Handling:
+    """Runs one syncer over one delivery at a time, in whichever worker calls it."""
+
+    def __init__(
+        self, pipeline: Pipeline, policy: Policy, call: Callable[..., Any], *, takes_delivery: bool
+    ) -> None:
+        self._pipeline = pipeline
+        self._policy = policy
+        self._call = call
+        self._takes_delivery = takes_delivery
+
+    def run(self, delivery: Delivery) -> Settlement:
+        """Handle a delivery with a syncer that is a plain function."""
+        started = perf_counter()
+        prepared = self._prepare(delivery)
+        if not isinstance(prepared, Prepared):
+            return self._settlement(delivery, prepared, started)
+        try:
+            if self._takes_delivery:
+                outcome = judge(self._call(prepared.message, delivery))
+            else:
+                outcome = judge(self._call(prepared.message))
+        except BaseException as error:
+            outcome = self._raised(error, prepared.message)
+        return self._settlement(delivery, outcome, started, prepared)
+
+    async def run_async(self, delivery: Delivery) -> Settlement:
+        """Handle a delivery with a syncer that is a coroutine function."""
+        started = perf_counter()
+        prepared = self._prepare(delivery)
+        if not isinstance(prepared, Prepared):
+            return self._settlement(delivery, prepared, started)
+        try:
+            if self._takes_delivery:
+                outcome = judge(await self._call(prepared.message, delivery))
+            else:
+                outcome = judge(await self._call(prepared.message))
+        except BaseException as error:
+            outcome = self._raised(error, prepared.message)
+        return self._settlement(delivery, outcome, started, prepared)
+
+    def _prepare(self, delivery: Delivery) -> Prepared | Outcome:
+        try:
+            return self._pipeline.exhausted(delivery) or self._pipeline.prepare(delivery)
+        except CannotDecrypt as error:
+            return Invalid(str(error), sealed=True)
+        except MessageError as error:
+            return Invalid(str(error))
+        except Exception as error:  # a defect of ours must not pass for a bad message
+            return Fatal(
+                f"chronicle failed on this message: {type(error).__name__}", trace_of(error, delivery.body)
+            )
+
+    def _raised(self, error: BaseException, message: Any) -> Outcome:
+        name = type(error).__name__
+        if isinstance(error, Ask):
+            return Asked(error, mask(str(error), message))
+        reason = f"the syncer raised {name}: {mask(str(error), message)}".rstrip(": ")
+        if isinstance(error, Exception) and self._policy.on_exception is OnException.FAIL:
+            return Failed(reason)
+        return Fatal(reason, trace_of(error, message))
+
+    def _settlement(
+        self, delivery: Delivery, outcome: Outcome, started: float, prepared: Prepared | None = None
+    ) -> Settlement:
+        settlement = Settlement(delivery, outcome, decide(outcome, delivery, self._policy))
+        settlement.seconds = perf_counter() - started
+        if prepared is not None:
+            settlement.action_id = prepared.action_id
+            settlement.notes = prepared.notes
+            settlement.opened = prepared.opened
+        return settlement
+
+
+def judge(answer: object) -> Outcome:
+    """What a syncer's answer means."""
+    if answer is True:
+        return SYNCED
+    if answer is False:
+        return FAILED
+    hint = ": write `async def`, or return its result" if hasattr(answer, "__await__") else ""
+    return Fatal(f"the syncer returned {type(answer).__name__}, not True or False{hint}")

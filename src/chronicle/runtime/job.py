@@ -1,0 +1,66 @@
+"""What a run is made of, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from chronicle.core.backoff import Backoff
+from chronicle.core.pipeline import Pipeline
+from chronicle.core.policy import Policy
+from chronicle.runtime.loader import Syncer
+from chronicle.telemetry.counters import Counters
+
+
+class Exit(IntEnum):
+    """Exit codes (X6)."""
+
+    DONE = 0
+    FATAL = 1
+    OPERATOR = 2
+    UNREACHABLE = 3
+    RETURNED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """When a run ends by itself; none of them means never."""
+
+    until_empty: bool = False
+    max_messages: int | None = None
+    max_time: float | None = None
+    idle_timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """How patient a run is, in seconds."""
+
+    startup_timeout: float = 60.0  # 0: for ever
+    drain_timeout: float = 30.0
+    give_up_after: float = 0.0  # 0: never
+    backoff: Backoff | None = None  # None: the transport's own
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A syncer to run over a queue, and all choices about it."""
+
+    syncer: Syncer
+    pipeline: Pipeline = field(default_factory=Pipeline)
+    policy: Policy = field(default_factory=Policy)
+    concurrency: int = 1
+    prefetch: int = 2
+    bounds: Bounds = field(default_factory=Bounds)
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended. `stuck`: a syncer is still running, so only a hard exit ends the process."""
+
+    code: Exit
+    reason: str
+    counters: Counters
+    stuck: bool = False
+    trace: str = ""

@@ -1,0 +1,70 @@
+"""Where a verdict waits for its time: requeues with a delay, on brokers that cannot keep one back.
+
+A message on the shelf is unsettled: it takes room in the prefetch window and goes back to the broker if the
+process dies. Everything else passes straight through.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import replace
+from itertools import count
+
+from chronicle.core.backoff import Backoff
+from chronicle.core.outcome import Action
+from chronicle.core.settlement import Settlement
+from chronicle.core.tries import Tries
+from chronicle.transports.seam import Promises
+
+GROWING = Backoff(initial=1.0, maximum=60.0)  # for a requeue that names no delay of its own
+
+
+class Shelf:
+    """Verdicts on their way to the transport, some of them later."""
+
+    def __init__(self, promises: Promises) -> None:
+        self._keeps_delays = promises.delays
+        self._tries = None if promises.counts else Tries()
+        self._ready: list[Settlement] = []
+        self._later: list[tuple[float, int, Settlement]] = []
+        self._order = count()
+        self._hurried = False
+
+    def put(self, settlement: Settlement, now: float) -> None:
+        verdict = settlement.verdict
+        if verdict.action is not Action.REQUEUE or verdict.delay == 0:
+            self._ready.append(settlement)
+            return
+        delay = verdict.delay if verdict.delay is not None else self._growing(settlement)
+        if self._keeps_delays or self._hurried:
+            settlement.verdict = replace(verdict, delay=delay)
+            self._ready.append(settlement)
+        else:
+            heapq.heappush(self._later, (now + delay, next(self._order), settlement))
+
+    def _growing(self, settlement: Settlement) -> float:
+        delivery = settlement.delivery
+        tries = delivery.attempts if self._tries is None else self._tries.another(delivery)
+        return GROWING.ceiling(tries)
+
+    def due(self, now: float) -> list[Settlement]:
+        """What may be settled now."""
+        ready, self._ready = self._ready, []
+        while self._later and self._later[0][0] <= now:
+            ready.append(heapq.heappop(self._later)[2])
+        return ready
+
+    def wait(self, now: float) -> float:
+        """Seconds until something is due."""
+        return max(0.0, self._later[0][0] - now) if self._later else float("inf")
+
+    def hurry(self) -> None:
+        """The process stops: nothing waits any longer."""
+        self._hurried = True
+        self._ready.extend(settlement for _, _, settlement in self._later)
+        self._later.clear()
+
+    def empty(self) -> None:
+        """The connection is gone: what waited here is the broker's again."""
+        self._ready.clear()
+        self._later.clear()

@@ -1,0 +1,285 @@
+"""A RabbitMQ queue as the engine sees it.
+
+Rule 1 (RB2): a delivery belongs to the channel it came on. Every `open` is a new epoch with a ledger of its
+        own; a verdict from an older one is stale and no frame is sent for it.
+Rule 2 (RB3, RB4): a closed channel, a cancelled consumer and a lost connection are one thing: ConnectionLost
+        at the next turn. Everything is opened anew.
+Rule 3 (RB14): the queue is checked passively, on a channel that may die of it; nothing is declared.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any
+
+from pika import exceptions
+from pika.channel import Channel
+
+from chronicle.core.backoff import Backoff
+from chronicle.core.delivery import Delivery
+from chronicle.core.machine import Event, Machine
+from chronicle.core.outcome import Action
+from chronicle.core.settlement import Fate, Settlement
+from chronicle.core.states import RABBIT, Rabbit
+from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, ProtocolFault
+from chronicle.transports.rabbitmq.acks import TagLedger
+from chronicle.transports.rabbitmq.connection import Connection
+from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason, refusal
+from chronicle.transports.rabbitmq.poller import Poller
+from chronicle.transports.rabbitmq.tables import open_envelope
+from chronicle.transports.rabbitmq.wire import Arrival
+from chronicle.transports.seam import Connector, DeadLetters, Promises
+
+NAME = "rabbitmq"
+CONNECT_TIMEOUT = 60.0  # pika's own limits are shorter; this one only keeps a defect from hanging
+ANSWER_TIMEOUT = 10.0  # for one answer of a broker that is connected
+CLOSE_TIMEOUT = 2.0
+
+
+class RabbitTransport:
+    """One queue, consumed on one channel of one connection."""
+
+    def __init__(self, connector: Connector) -> None:
+        self.promises = Promises(NAME, dead_letters=DeadLetters.BROKER, backoff=Backoff(0.25, 10.0))
+        self.machine = Machine(RABBIT, Rabbit.DISCONNECTED)
+        self._connector = connector
+        self._place = place(connector)
+        self._consumer_tag = f"{socket.gethostname()}.{connector.tag}"
+        self._parameters = connection_parameters(connector, name=self._consumer_tag)
+        self._epoch = 0
+        self._poller: Poller | None = None
+        self._connection: Connection | None = None
+        self._channel: Channel | None = None
+        self._ledger: TagLedger | None = None
+        self._end: BaseException | None = None  # why this epoch is over
+        self._checked_for_stream = False
+
+    @property
+    def place(self) -> str:
+        return self._place
+
+    # --- opening ------------------------------------------------------------------------------------
+
+    def open(self, stopping: Callable[[], bool]) -> int | None:
+        self.close()
+        self._end = None
+        self._checked_for_stream = False
+        self._poller = Poller()
+        self._connection = Connection(self._parameters, self._poller, self._ended)
+        connection = self._connection
+        if not self._wait(lambda: bool(connection.is_open), CONNECT_TIMEOUT, stopping):
+            return None
+        self.machine.fire(Event.OPEN)
+        depth = self._probe()
+        channel = self._open_channel()
+        channel.add_on_cancel_callback(self._cancelled)
+        self._ask(lambda done: channel.basic_qos(prefetch_count=self._connector.prefetch, callback=done))
+        self.machine.fire(Event.QOS_OK)
+        self._channel = channel
+        self._ledger = TagLedger(channel.channel_number)
+        connection.watch(channel.channel_number)
+        self._ask(
+            lambda done: channel.basic_consume(
+                self._connector.queue,
+                _never,
+                auto_ack=False,
+                consumer_tag=self._consumer_tag,
+                callback=done,
+            )
+        )
+        self.machine.fire(Event.CONSUME_OK)
+        return depth
+
+    def _probe(self) -> int:
+        channel = self._open_channel()
+        answer = self._ask(
+            lambda done: channel.queue_declare(self._connector.queue, passive=True, callback=done)
+        )
+        channel.close()
+        return int(answer.method.message_count)
+
+    def _open_channel(self) -> Channel:
+        connection = self._connection
+        assert connection is not None
+        channel: Channel = self._ask(lambda done: connection.channel(on_open_callback=done))
+        channel.add_on_close_callback(self._channel_closed)
+        return channel
+
+    def _ask(self, request: Callable[[Callable[[Any], None]], object]) -> Any:
+        """Send a request and turn the loop until its answer is here."""
+        answers: list[Any] = []
+        try:
+            request(answers.append)
+        except exceptions.AMQPError as error:
+            self._ended(error)
+        self._wait(lambda: bool(answers), ANSWER_TIMEOUT)
+        return answers[0]
+
+    def _wait(
+        self, done: Callable[[], bool], patience: float, stopping: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Turn the loop until it is done; False when told to stop before."""
+        assert self._poller is not None
+        deadline = monotonic() + patience
+        while not done():
+            self._look_for_the_end()
+            if stopping():
+                return False
+            left = deadline - monotonic()
+            if left <= 0:
+                self._ended(TimeoutError(f"no answer for {patience:.0f}s"))
+                self._look_for_the_end()
+            self._poller.turn(min(left, 0.25))
+        self._look_for_the_end()
+        return True
+
+    # --- working ------------------------------------------------------------------------------------
+
+    def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
+        connection, poller = self._connection, self._poller
+        if connection is None or poller is None:
+            raise ConnectionLost("not connected")
+        arrived = connection.arrived
+        poller.turn(0.0 if arrived and room else timeout)
+        if self._end is not None or connection.fault or not self._is_consuming():
+            self._look_for_the_end()
+        if not arrived or not room:
+            return ()
+        if not self._checked_for_stream:
+            self._refuse_stream(arrived[0])
+        ledger, epoch = self._ledger, self._epoch
+        assert ledger is not None
+        deliveries = []
+        for _ in range(min(room, len(arrived))):
+            arrival = arrived.popleft()
+            ledger.delivered(arrival.tag)
+            deliveries.append(self._delivery(arrival, epoch))
+        return deliveries
+
+    def _delivery(self, arrival: Arrival, epoch: int) -> Delivery:
+        return Delivery(
+            arrival.body,
+            queue=self._connector.queue,
+            transport=NAME,
+            redelivered=arrival.redelivered,
+            origin={
+                "exchange": arrival.exchange,
+                "routing_key": arrival.routing_key,
+                "delivery_tag": arrival.tag,
+            },
+            handle=(epoch, arrival.tag),
+            open_envelope=open_envelope,
+            raw_envelope=arrival.envelope,
+        )
+
+    def _refuse_stream(self, arrival: Arrival) -> None:
+        """A stream has no dead letters and an ack there settles nothing (RB18)."""
+        self._checked_for_stream = True
+        if "x-stream-offset" in open_envelope(arrival.envelope).headers:
+            raise BrokerRefused(
+                f"{self._place}: {self._connector.queue!r} is a stream",
+                "chronicle consumes classic and quorum queues",
+            )
+
+    def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
+        ledger = self._ledger
+        for settlement in work:
+            epoch, tag = settlement.delivery.handle
+            if ledger is None or epoch != self._epoch:
+                known = False
+            elif settlement.verdict.action in (Action.ACK, Action.DROP):
+                known = ledger.ack(tag)
+            else:
+                known = ledger.nack(tag, requeue=settlement.verdict.action is Action.REQUEUE)
+            settlement.fate = Fate.DONE if known else Fate.STALE
+        if work and ledger is not None and self._connection is not None:
+            self._look_for_the_end()
+            frames = ledger.flush()
+            if frames:
+                self._connection.emit(frames)
+        return work
+
+    def depth(self) -> int | None:
+        channel = self._channel
+        if channel is None:
+            return None
+        answer = self._ask(
+            lambda done: channel.queue_declare(self._connector.queue, passive=True, callback=done)
+        )
+        return int(answer.method.message_count)
+
+    def wake(self) -> None:
+        poller = self._poller
+        if poller is not None:
+            poller.wake()
+
+    # --- ending -------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        channel = self._channel
+        if channel is None:
+            return
+        self._look_for_the_end()
+        self._ask(lambda done: channel.basic_cancel(self._consumer_tag, callback=done))
+        self.machine.fire(Event.CANCEL_OK)
+
+    def close(self) -> None:
+        self._epoch += 1
+        self._ledger = None
+        connection, poller = self._connection, self._poller
+        self._connection = self._channel = self._poller = None
+        if connection is None or poller is None:
+            return
+        try:
+            if not (connection.is_closed or connection.is_closing):
+                connection.close()
+            deadline = monotonic() + CLOSE_TIMEOUT
+            while not connection.is_closed and (left := deadline - monotonic()) > 0:
+                poller.turn(left)
+        except (exceptions.AMQPError, OSError):
+            pass  # it was going anyway
+        finally:
+            poller.close()
+
+    def _is_consuming(self) -> bool:
+        channel = self._channel
+        return channel is not None and channel.is_open
+
+    def _look_for_the_end(self) -> None:
+        """Raise if this epoch is over."""
+        connection = self._connection
+        if connection is not None and connection.fault and connection.is_open:
+            raise ProtocolFault(f"{self._place}: what the broker sent cannot be read: {connection.fault}")
+        error = self._end
+        if error is None:
+            if self._channel is not None and not self._channel.is_open:
+                raise ConnectionLost(f"{self._place}: the channel is closed")
+            return
+        if isinstance(error, ConnectionLost):
+            raise error
+        opening = self.machine.state in (Rabbit.CONNECTING, Rabbit.DECLARING_QOS, Rabbit.CONSUMING)
+        if opening:
+            refused = refusal(error, self._connector)
+            if refused is not None:
+                raise refused
+            raise BrokerUnreachable(f"{self._place}: {reason(error)}")
+        raise ConnectionLost(f"{self._place}: {reason(error)}")
+
+    def _ended(self, error: BaseException) -> None:
+        if self._end is None:  # the first reason is the true one
+            self._end = error
+
+    def _channel_closed(self, _channel: Channel, error: BaseException) -> None:
+        if not isinstance(error, exceptions.ChannelClosedByClient):
+            self._ended(error)
+
+    def _cancelled(self, _frame: object) -> None:
+        self._ended(ConnectionLost(f"{self._place}: the broker cancelled the consumer; is the queue gone?"))
+        if self.machine.can(Event.CANCELLED):
+            self.machine.fire(Event.CANCELLED)
+
+
+def _never(*_: object) -> None:
+    raise AssertionError("deliveries never reach pika")
