@@ -1,0 +1,1 @@
+"""Ready-made syncers, one per file, each called `sync` and loaded by name."""
