@@ -18,7 +18,9 @@ from typing import Any, Protocol, Self
 from chronicle.core.backoff import Backoff
 from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
+from chronicle.core.policy import OnExhausted, OnFailure, Policy
 from chronicle.core.settlement import Settlement
+from chronicle.errors import SettingError
 
 
 class DeadLetters(StrEnum):
@@ -39,6 +41,28 @@ class Promises:
     delays: bool = False  # keeps a requeued message back for `verdict.delay` by itself
     counts: bool = False  # `delivery.counted` is the broker's own count of tries
     backoff: Backoff = field(default_factory=lambda: Backoff(0.25, 10.0))  # between reconnects (D-6)
+
+
+def refuse_what_it_cannot(promises: Promises, policy: Policy) -> None:
+    """Raise SettingError for a choice that this transport cannot honour."""
+    chosen = [
+        f"--{name.replace('_', '-')}"
+        for name in ("on_failure", "on_invalid", "max_retries", "on_exhausted")
+        if getattr(policy, name) != getattr(Policy(), name)
+    ]
+    if not promises.settles and chosen:
+        raise SettingError(
+            f"{chosen[0]} cannot be honoured by {promises.transport}: a message is gone when it arrives",
+            "leave it out, or use a transport that keeps messages until they are settled",
+        )
+    wants_dead_letters = (
+        policy.on_failure is OnFailure.DEAD_LETTER or policy.on_exhausted is OnExhausted.DEAD_LETTER
+    )
+    if promises.dead_letters is DeadLetters.NONE and wants_dead_letters:
+        raise SettingError(
+            f"{chosen[0]} cannot be honoured by {promises.transport}: it keeps no dead letters",
+            "leave it out",
+        )
 
 
 @dataclass(frozen=True, slots=True)

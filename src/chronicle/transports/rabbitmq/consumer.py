@@ -9,7 +9,6 @@ Rule 3 (RB14): the queue is checked passively, on a channel that may die of it; 
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
@@ -46,7 +45,7 @@ class RabbitTransport:
         self.machine = Machine(RABBIT, Rabbit.DISCONNECTED)
         self._connector = connector
         self._place = place(connector)
-        self._consumer_tag = f"{socket.gethostname()}.{connector.tag}"
+        self._consumer_tag = connector.tag
         self._parameters = connection_parameters(connector, name=self._consumer_tag)
         self._epoch = 0
         self._poller: Poller | None = None

@@ -1,0 +1,70 @@
+"""How long to wait for a broker, and when to give up (D-6, D-9, RB19). Decides; never sleeps itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chronicle.core.backoff import Backoff
+from chronicle.errors import ConnectionLost, ProtocolFault
+from chronicle.runtime.job import Lifecycle
+
+HEALTHY = 10.0  # a connection that lived so long, or delivered, starts the backoff anew
+FAULT_LIMIT = 5  # so many unreadable answers in a row, and no delivery between them (RB13)
+
+
+class Patience:
+    """The tries so far, and what they allow."""
+
+    def __init__(self, lifecycle: Lifecycle, backoff: Backoff, luck: Callable[[], float], now: float) -> None:
+        self._lifecycle = lifecycle
+        self._backoff = lifecycle.backoff or backoff
+        self._luck = luck
+        self._away_since = now
+        self._connected_at: float | None = None
+        self._delivered = False
+        self._faults = 0
+        self.tries = 0  # failed ones, since the last good connection
+
+    @property
+    def ever_connected(self) -> bool:
+        return self._connected_at is not None
+
+    def away(self, now: float) -> float:
+        """Seconds without a connection."""
+        return now - self._away_since
+
+    def connected(self, now: float) -> None:
+        self._connected_at = now
+        self._delivered = False
+
+    def delivered(self) -> None:
+        self._delivered = True
+        self.tries = 0
+
+    def lost(self, error: ConnectionLost, now: float) -> float:
+        """The connection is gone: seconds until it is worth trying again."""
+        assert self._connected_at is not None
+        if self._delivered or now - self._connected_at >= HEALTHY:
+            self.tries = 0
+        unreadable = isinstance(error, ProtocolFault) and not self._delivered
+        self._faults = self._faults + 1 if unreadable else 0
+        self._away_since = now
+        self.tries += 1
+        return self._delay()
+
+    @property
+    def unreadable(self) -> bool:
+        """The same bytes come again and again and nobody here can read them."""
+        return self._faults >= FAULT_LIMIT
+
+    def failed(self, now: float) -> float | None:
+        """A try failed: seconds until the next, or None to give up."""
+        self.tries += 1
+        limit = self._lifecycle.give_up_after if self.ever_connected else self._lifecycle.startup_timeout
+        if not limit:
+            return self._delay()
+        left = self._away_since + limit - now
+        return min(self._delay(), left) if left > 0 else None
+
+    def _delay(self) -> float:
+        return self._backoff.delay(self.tries, self._luck())
