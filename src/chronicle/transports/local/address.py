@@ -1,0 +1,24 @@
+"""Which file a local URL means."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from chronicle.errors import SettingError
+
+
+def file_of(url: str) -> tuple[str, Path]:
+    """The file as the URL writes it, and where it really is.
+
+    Links are followed, for the lock files lie beside the file: two names must not make two sets of holders.
+    """
+    file = url.partition(":")[2]
+    if not file or file.startswith("//") or "\0" in file:
+        raise SettingError(
+            "a local URL names one file", "write it as local:FILE, for example local:chronicle.db"
+        )
+    path = Path(os.path.realpath(file))
+    if not path.parent.is_dir():
+        raise SettingError(f"the folder of {file} does not exist", f"make it first: mkdir -p {path.parent}")
+    return file, path

@@ -1,0 +1,44 @@
+"""What is written on a message besides its body, and the story of its death, as bytes in the file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from chronicle.core.delivery import Envelope
+from chronicle.core.record import dump
+from chronicle.core.settlement import Settlement
+from chronicle.core.tagging import tag, untag
+from chronicle.transports.seam import Outgoing
+
+
+def pack(outgoing: Outgoing) -> bytes | None:
+    """Headers and properties; None when there are none."""
+    if not outgoing.headers and not outgoing.properties:
+        return None
+    return dump({"headers": tag(outgoing.headers), "properties": tag(outgoing.properties)})
+
+
+def story(settlement: Settlement, now: int) -> bytes:
+    """Why, where, when and after how many tries a message died: headers of its dead letter."""
+    delivery = settlement.delivery
+    facts = {
+        "x-chronicle-queue": delivery.queue,
+        "x-chronicle-reason": settlement.verdict.reason,
+        "x-chronicle-attempts": delivery.attempts,
+        "x-chronicle-died-at": now,
+    }
+    return dump({name: tag(fact) for name, fact in facts.items()})
+
+
+def unpack(raw: tuple[bytes | None, bytes | None]) -> Envelope:
+    """An envelope out of what `pack` and `story` made; the story hides headers of the same name."""
+    envelope, death = raw
+    try:
+        headers: dict[str, Any] = {} if death is None else untag(json.loads(death))
+        if envelope is None:
+            return Envelope(headers)
+        written = json.loads(envelope)
+        return Envelope({**untag(written["headers"]), **headers}, untag(written["properties"]))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        return Envelope(fault=f"the headers cannot be read: {type(error).__name__}")

@@ -1,0 +1,43 @@
+"""Putting messages into a queue file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from chronicle.transports.local.address import file_of
+from chronicle.transports.local.contents import pack
+from chronicle.transports.local.schema import create
+from chronicle.transports.local.store import Store
+from chronicle.transports.seam import Connector, Outgoing
+
+
+class LocalPublisher:
+    """Puts messages on a queue of a file; makes the file and the queue if they are missing."""
+
+    def __init__(self, connector: Connector, *, clock: Callable[[], float] = time.time) -> None:
+        self._place, self._path = file_of(connector.url)
+        self._queue = connector.queue
+        self._clock = clock
+        self._store: Store | None = None
+
+    def __enter__(self) -> Self:
+        create(self._path, self._place)
+        self._store = Store(self._path, self._place, durable=True)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def publish(self, batch: Sequence[Outgoing]) -> None:
+        """Return when all are on the disk; raise and have put none there. An empty batch makes the queue."""
+        assert self._store is not None, "a publisher is used inside its with block"
+        contents = [(outgoing.body, pack(outgoing)) for outgoing in batch]
+        with self._store.writing(opening=True):
+            queue = self._store.ensure_queue(self._queue)
+            self._store.add(queue, int(self._clock() * 1000), contents)
+        # What was written to a file without a name is on no queue.
+        self._store.confirm()

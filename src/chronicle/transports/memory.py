@@ -1,0 +1,134 @@
+"""A queue in memory, filled from an iterator: for `replay`, and for people's own tests.
+
+Rule 1: the source is read as there is room, so a capture of gigabytes passes through a few messages at a
+        time. A requeued message that is due comes before a new one, and behind those requeued earlier: were
+        it kept to the end, a capture of failures would pile up in memory.
+Rule 2: a delivery is handed out as the source made it; what comes back is a copy, so a verdict about an
+        earlier try is known as stale.
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence, Sized
+from itertools import count, islice
+from typing import Final
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.machine import Event, Machine
+from chronicle.core.outcome import Action
+from chronicle.core.settlement import Fate, Settlement
+from chronicle.core.states import RABBIT, Rabbit
+from chronicle.transports.seam import Promises
+from chronicle.transports.waker import Waker
+
+NEVER: Final = float("inf")
+
+
+class MemoryTransport:
+    """One queue of messages that are already here, as the engine sees it."""
+
+    promises = Promises("memory", delays=True, counts=True)
+
+    def __init__(
+        self,
+        source: Iterable[Delivery],
+        *,
+        on_dead_letter: Callable[[Settlement], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        place: str = "memory",
+    ) -> None:
+        self.machine = Machine(RABBIT, Rabbit.DISCONNECTED)
+        self.place = place
+        self._source = iter(source)
+        self._unread = len(source) if isinstance(source, Sized) else None  # None: nobody knows
+        self._on_dead_letter = on_dead_letter
+        self._clock = clock
+        self._waker = Waker()
+        self._ready: deque[Delivery] = deque()
+        self._later: list[tuple[float, int, Delivery]] = []
+        self._order = count()
+        self._held: dict[int, Delivery] = {}
+        self._stopped = False
+
+    def open(self, stopping: Callable[[], bool]) -> int | None:
+        """Begin; how many messages there are, if the source tells."""
+        if stopping():
+            return None
+        self._stopped = False
+        for event in (Event.OPEN, Event.QOS_OK, Event.CONSUME_OK):
+            self.machine.fire(event)
+        return self.depth()
+
+    def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
+        """Take what is due and then what is new; wait only for something that is kept back, or `wake`."""
+        deadline = time.monotonic() + timeout
+        while True:
+            taking = room > 0 and not self._stopped
+            if taking and (taken := self._take(room)):
+                self._held.update((id(delivery), delivery) for delivery in taken)
+                return taken
+            left = deadline - time.monotonic()
+            due = self._later[0][0] - self._clock() if taking and self._later else NEVER
+            if self._waker.wait(min(left, due)) or left <= 0:
+                return ()
+
+    def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
+        """Carry the verdicts out; all are final at once."""
+        for settlement in work:
+            # The identity is safe as a key: the settlement keeps its delivery alive.
+            held = self._held.get(id(settlement.delivery)) is settlement.delivery
+            settlement.fate = Fate.DONE if held else Fate.STALE
+            if held and settlement.verdict.action is not Action.LEAVE:
+                self._carry_out(settlement)
+                del self._held[id(settlement.delivery)]
+        return work
+
+    def depth(self) -> int | None:
+        """How many messages wait; None as long as the source has not said how many it has, or that is all."""
+        return None if self._unread is None else self._unread + len(self._ready) + len(self._later)
+
+    def stop(self) -> None:
+        """Hand out nothing more; what is held can still be settled."""
+        self._stopped = True
+        if self.machine.state == Rabbit.SHUTTING_DOWN:
+            self.machine.fire(Event.CANCEL_OK)
+
+    def close(self) -> None:
+        """Take back what was not settled, untouched and in its order."""
+        self._ready.extendleft(copy.copy(delivery) for delivery in reversed(self._held.values()))
+        self._held.clear()
+
+    def wake(self) -> None:
+        """End a wait in `receive`. Called from any thread."""
+        self._waker.wake()
+
+    def _take(self, room: int) -> list[Delivery]:
+        now = self._clock()
+        while self._later and self._later[0][0] <= now:
+            self._ready.append(heapq.heappop(self._later)[2])
+        taken = [self._ready.popleft() for _ in range(min(room, len(self._ready)))]
+        wanted = room - len(taken)
+        if wanted and self._unread != 0:
+            new = list(islice(self._source, wanted))
+            if len(new) < wanted:
+                self._unread = 0
+            elif self._unread is not None:
+                self._unread -= len(new)
+            taken += new
+        return taken
+
+    def _carry_out(self, settlement: Settlement) -> None:
+        if settlement.verdict.action is Action.DEAD_LETTER and self._on_dead_letter is not None:
+            self._on_dead_letter(settlement)
+        elif settlement.verdict.action is Action.REQUEUE:
+            again = copy.copy(settlement.delivery)
+            again.redelivered = True
+            again.counted += 1
+            delay = settlement.verdict.delay
+            if delay is None:
+                delay = self.promises.backoff.ceiling(settlement.delivery.attempts)
+            heapq.heappush(self._later, (self._clock() + delay, next(self._order), again))
