@@ -1,0 +1,98 @@
+"""The broker's URL out of the environment: chronicle's own variables, then proca's.
+
+Rule 1: `--url` and CHRONICLE_URL win, then CHRONICLE_URL_FILE, then PROCA_URL with PROCA_USERNAME and
+        PROCA_PASSWORD; with none of them it is the embedded queue in this folder.
+Rule 2: a password comes from the environment or a file (Z3) and fills a URL that has a user and none.
+Rule 3: the environment is passed in; nothing here prints, and no error repeats a value.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from chronicle.errors import SettingError
+
+LOCAL: Final = "local:chronicle.db"
+PROCA: Final = "amqps://api.proca.app/proca_live"
+MAX_FILE: Final = 64 * 1024
+
+# Variables without an option of their own, because a command line is readable by everybody (Z3).
+VARIABLES: Final = (
+    "CHRONICLE_URL_FILE",
+    "CHRONICLE_PASSWORD",
+    "CHRONICLE_PASSWORD_FILE",
+    "PROCA_URL",
+    "PROCA_USERNAME",
+    "PROCA_PASSWORD",
+)
+
+
+def resolve_url(given: str | None, environ: Mapping[str, str]) -> str:
+    """The URL to use, with its password; `given` is the value of --url or CHRONICLE_URL."""
+    url = given or _file("CHRONICLE_URL_FILE", environ) or _proca(environ) or LOCAL
+    password = environ.get("CHRONICLE_PASSWORD") or _file("CHRONICLE_PASSWORD_FILE", environ)
+    return with_password(url, password) if password else url
+
+
+def with_password(url: str, password: str) -> str:
+    """The URL with this password, if it has a user and no password."""
+    user, has = _userinfo(url)
+    if not user or has:
+        return url
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}"))
+
+
+def has_password(url: str) -> bool:
+    """Whether a password stands in the URL itself."""
+    return _userinfo(url)[1]
+
+
+def _userinfo(url: str) -> tuple[str, bool]:
+    """User (as written) and whether there is a password."""
+    try:
+        info = urlsplit(url).netloc.rpartition("@")[0]
+    except ValueError:
+        return "", False
+    user, _, password = info.partition(":")
+    return user, bool(password)
+
+
+def _proca(environ: Mapping[str, str]) -> str | None:
+    """proca's own variables as one URL."""
+    url, user, password = (
+        environ.get(name) or "" for name in ("PROCA_URL", "PROCA_USERNAME", "PROCA_PASSWORD")
+    )
+    if not url and not user:
+        return None
+    if not url and not password:
+        raise SettingError("PROCA_USERNAME without PROCA_PASSWORD", "set both, or PROCA_URL")
+    url = url or PROCA
+    if not user or _userinfo(url)[0] or not url.startswith(("amqp://", "amqps://")):
+        return url
+    parts = urlsplit(url)
+    info = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")
+    return urlunsplit(parts._replace(netloc=f"{info}@{parts.netloc}"))
+
+
+def _file(name: str, environ: Mapping[str, str]) -> str | None:
+    """The content of the file a variable names, without the line end an editor leaves."""
+    path = environ.get(name)
+    if not path:
+        return None
+    try:
+        # O_NONBLOCK: a named pipe without a writer would keep us here for ever.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            content = file.read(MAX_FILE + 1).decode("utf-8").rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise SettingError(
+            f"the file that {name} names cannot be read: {why}", "check its path and mode"
+        ) from None
+    if not content or len(content) > MAX_FILE or not content.isprintable():
+        raise SettingError(f"the file that {name} names must hold one line", "nothing else belongs in it")
+    return content

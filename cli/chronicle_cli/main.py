@@ -1,0 +1,130 @@
+"""The command `chronicle`: finds the sub-command, loads `.env`, and turns errors into lines and exit codes.
+
+Rule 1: a command's file is imported only when that command runs; the help needs none of them.
+Rule 2: a problem the operator can solve is one line and a remedy, never a traceback.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from chronicle import __version__
+from chronicle.errors import BrokerError, ChronicleError, OperatorError, SyncerError
+from chronicle_cli import report
+from chronicle_cli.dotenv_file import load_env
+from chronicle_cli.help import write_examples
+
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "consume": ("chronicle_cli.consume:command", "Run a syncer over a queue."),
+    "replay": ("chronicle_cli.replay:command", "Run a syncer over messages in files, no broker."),
+    "publish": ("chronicle_cli.publish:command", "Put messages from files onto a queue."),
+    "keys": ("chronicle_cli.keys:command", "Make, list and check the keys for personal data."),
+}
+
+EXAMPLES: Final = """
+chronicle consume --queue cus.12.deliver --syncer my_crm:sync
+chronicle consume --url amqps://me@broker.example/live --queue orders --syncer sync.py:run --until-empty
+chronicle publish --queue demo messages.jsonl
+chronicle keys new keys.json
+chronicle COMMAND --help
+"""
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one when it is called."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(EXAMPLES, formatter)
+
+
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(__version__, prog_name="chronicle")
+@click.option(
+    "--env-file",
+    metavar="FILE",
+    envvar="CHRONICLE_ENV_FILE",
+    show_envvar=True,
+    help="Read variables from this file instead of .env in this folder.",
+)
+def cli(env_file: str | None) -> None:
+    """Run your function over a message queue, safely.
+
+    Every option is also a variable CHRONICLE_… and a line of .env in this folder; a flag wins over the
+    environment, the environment over .env. proca's own PROCA_… variables come last.
+    """
+    load_env(env_file, os.environ)
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """Run the command line; the exit code (X6)."""
+    try:
+        code = cli.main(args=list(args), prog_name="chronicle", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        return _misused(error)
+    except ChronicleError as error:
+        return _failed(error)
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # Who read our output has gone; Python would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except Exception as error:
+        return _broken(error)
+
+
+def _misused(error: click.ClickException) -> int:
+    """A wrong command line: one line and where to read on."""
+    where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "chronicle"
+    report.problem(" ".join(error.format_message().split()), f"see {where} --help")
+    return 2
+
+
+def _failed(error: ChronicleError) -> int:
+    """An error with a meaning of its own; the tree in errors.py says which code it has."""
+    if isinstance(error, OperatorError):
+        if isinstance(error, SyncerError) and error.trace:
+            report.trace(error.trace)
+        report.problem(error.problem, error.remedy)
+        return 2
+    report.problem(str(error))
+    return 3 if isinstance(error, BrokerError) else 1
+
+
+def _broken(error: BaseException) -> int:
+    """A defect of chronicle's: where it happened, without values."""
+    from chronicle.telemetry.masks import trace_of
+
+    nothing: Any = None
+    report.trace(trace_of(error, nothing))
+    report.problem("this is a defect of chronicle itself", "please report it with the lines above")
+    return 1

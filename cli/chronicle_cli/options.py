@@ -1,0 +1,290 @@
+"""The options commands share, each with its variable, and how they become settings.
+
+A command decorates itself with the groups it needs (`@options.where`, `@options.work` …) and asks for the
+settings (`options.where_of(ctx)` …), which are checked and hold no click.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import replace
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from chronicle.core.pipeline import Schema
+from chronicle.core.policy import OnException, OnExhausted, OnFailure, OnInvalid, Policy
+from chronicle.runtime.job import Bounds, Lifecycle
+from chronicle.transports.seam import Tls
+from chronicle_cli.addresses import LOCAL, has_password, resolve_url
+from chronicle_cli.help import Group, option, stack
+from chronicle_cli.params import DURATION, FACTOR, KEY_VALUE, POSITIVE, SIZE, SPAN, OneOf
+from chronicle_cli.settings import (
+    LogFormat,
+    LogLevel,
+    Output,
+    Where,
+    Work,
+    check_backoff,
+    check_exhausted,
+    check_where,
+    check_work,
+    consumer_tag,
+)
+
+NOTICE: Final = f"no --url given: using the embedded queue in this folder, {LOCAL}"
+
+
+def _choice(group: Group, flag: str, members: Any, **attributes: Any) -> Any:
+    kind = OneOf(members)
+    return option(group, flag, type=kind, metavar=kind.metavar, **attributes)
+
+
+# --- where ---------------------------------------------------------------------------------------------
+
+url = option(
+    Group.WHERE, "--url", metavar="URL", envvar="CHRONICLE_URL",
+    help="The broker: amqp://user@host/vhost, amqps://… (TLS), or local:FILE (embedded). Its password "
+    "belongs in CHRONICLE_PASSWORD or in the file CHRONICLE_PASSWORD_FILE names, the whole URL may stand in "
+    "the file CHRONICLE_URL_FILE names. PROCA_URL, or PROCA_USERNAME and PROCA_PASSWORD, are understood.  "
+    f"[default: {LOCAL}]",
+)  # fmt: skip
+queue = option(
+    Group.WHERE, "--queue", metavar="NAME", required=True, envvar=["CHRONICLE_QUEUE", "PROCA_QUEUE"],
+    help="The queue.",
+)  # fmt: skip
+extras = option(
+    Group.WHERE, "--set", "extras", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE",
+    envvar="CHRONICLE_SET",
+    help="A setting of the broker's client; may be repeated. RabbitMQ: heartbeat (seconds), "
+    "connection_timeout (milliseconds). In the variable, pairs are separated by spaces.",
+)  # fmt: skip
+tls_ca = option(
+    Group.WHERE, "--tls-ca", metavar="FILE", envvar="CHRONICLE_TLS_CA",
+    help="Certificate authority that vouches for the broker (PEM).  [default: the system's]",
+)  # fmt: skip
+tls_cert = option(
+    Group.WHERE, "--tls-cert", metavar="FILE", envvar="CHRONICLE_TLS_CERT", help="Client certificate (PEM)."
+)
+tls_key = option(
+    Group.WHERE, "--tls-key", metavar="FILE", envvar="CHRONICLE_TLS_KEY",
+    help="Key of the client certificate (PEM), if it is not in the same file.",
+)  # fmt: skip
+tag = option(
+    Group.WHERE, "--tag", metavar="NAME", default="chronicle", envvar="CHRONICLE_TAG",
+    help="Who is consuming, for the broker's own pages: the consumer tag is HOSTNAME.TAG.",
+)  # fmt: skip
+where = stack(url, queue, extras, tls_ca, tls_cert, tls_key, tag)
+
+# --- work ----------------------------------------------------------------------------------------------
+
+syncer = option(
+    Group.WORK, "--syncer", metavar="MODULE:NAME", required=True, envvar="CHRONICLE_SYNCER",
+    help="Your function: module:name or path/to/file.py:name. It takes a message and returns True or False.",
+)  # fmt: skip
+app_dir = option(
+    Group.WORK, "--app-dir", metavar="FOLDER", default=".", envvar="CHRONICLE_APP_DIR",
+    help="Where the syncer's module is looked for, after the standard library.",
+)  # fmt: skip
+concurrency = option(
+    Group.WORK, "--concurrency", type=POSITIVE, default=1, metavar="N", envvar="CHRONICLE_CONCURRENCY",
+    help="How many messages are worked on at once.",
+)  # fmt: skip
+prefetch = option(
+    Group.WORK, "--prefetch", type=POSITIVE, metavar="N", envvar="CHRONICLE_PREFETCH",
+    help="How many messages the broker hands out ahead.  [default: twice the concurrency]",
+)  # fmt: skip
+schema = _choice(
+    Group.WORK, "--schema", Schema, default=Schema.PROCA, envvar="CHRONICLE_SCHEMA",
+    help="What a message must be: proca's actions and events, any JSON object, or just bytes.",
+)  # fmt: skip
+keys = option(
+    Group.WORK, "--keys", metavar="FILE", envvar="CHRONICLE_KEYS",
+    help="Key store that opens personal data (mode 600). The variable may also hold the JSON itself.",
+)  # fmt: skip
+require_decryption = option(
+    Group.WORK, "--require-decryption", is_flag=True, envvar="CHRONICLE_REQUIRE_DECRYPTION",
+    help="A message whose key is not in the store is bad input, instead of being passed on sealed.",
+)  # fmt: skip
+normalize_events = option(
+    Group.WORK, "--normalize-events", is_flag=True, envvar="CHRONICLE_NORMALIZE_EVENTS",
+    help="Copy ids into events and open their personal data, as is done for actions.",
+)  # fmt: skip
+max_body = option(
+    Group.WORK, "--max-body", type=SIZE, default="16MiB", metavar="SIZE", envvar="CHRONICLE_MAX_BODY",
+    help="A larger message is bad input.",
+)  # fmt: skip
+work = stack(
+    syncer, app_dir, concurrency, prefetch, schema, keys, require_decryption, normalize_events, max_body
+)
+
+# --- outcome -------------------------------------------------------------------------------------------
+
+on_failure = _choice(
+    Group.OUTCOME, "--on-failure", OnFailure, default=OnFailure.REQUEUE_ONCE, envvar="CHRONICLE_ON_FAILURE",
+    help="What a message gets when the syncer returns False. requeue-once: one more try, then dead-letter. "
+    "requeue: again and again, with a growing delay. ack: acknowledged all the same, so failures are lost.",
+)  # fmt: skip
+on_invalid = _choice(
+    Group.OUTCOME, "--on-invalid", OnInvalid, default=OnInvalid.REQUEUE_ONCE, envvar="CHRONICLE_ON_INVALID",
+    help="What bad input gets: not JSON, unknown schema, damaged personal data.",
+)  # fmt: skip
+on_exception = _choice(
+    Group.OUTCOME, "--on-exception", OnException, default=OnException.EXIT, envvar="CHRONICLE_ON_EXCEPTION",
+    help="What an exception in the syncer means: the process ends (code 1), or this message failed.",
+)  # fmt: skip
+max_retries = option(
+    Group.OUTCOME, "--max-retries", type=POSITIVE, metavar="N", envvar="CHRONICLE_MAX_RETRIES",
+    help="For queues with a dead-letter retry loop: more rounds than this, and --on-exhausted decides, "
+    "before the message is looked at.  [default: no limit]",
+)  # fmt: skip
+on_exhausted = _choice(
+    Group.OUTCOME, "--on-exhausted", OnExhausted, envvar="CHRONICLE_ON_EXHAUSTED",
+    help="What a message beyond --max-retries gets: acknowledged and named in the log, or dead-lettered.  "
+    "[default: drop]",
+)  # fmt: skip
+outcome = stack(on_failure, on_invalid, on_exception, max_retries, on_exhausted)
+
+# --- bounds --------------------------------------------------------------------------------------------
+
+until_empty = option(
+    Group.BOUNDS, "--until-empty", is_flag=True, envvar="CHRONICLE_UNTIL_EMPTY",
+    help="End when the queue is empty and all is settled; for cron.",
+)  # fmt: skip
+max_messages = option(
+    Group.BOUNDS, "--max-messages", type=POSITIVE, metavar="N", envvar="CHRONICLE_MAX_MESSAGES",
+    help="End after so many messages.",
+)  # fmt: skip
+max_time = option(
+    Group.BOUNDS, "--max-time", type=SPAN, metavar="DURATION", envvar="CHRONICLE_MAX_TIME",
+    help="End after so long, for example 5m.",
+)  # fmt: skip
+idle_timeout = option(
+    Group.BOUNDS, "--idle-timeout", type=SPAN, metavar="DURATION", envvar="CHRONICLE_IDLE_TIMEOUT",
+    help="End when no message came for so long, for example 30s.",
+)  # fmt: skip
+bounds = stack(until_empty, max_messages, max_time, idle_timeout)
+
+# --- lifecycle -----------------------------------------------------------------------------------------
+
+startup_timeout = option(
+    Group.LIFECYCLE, "--startup-timeout", type=DURATION, default="60s", metavar="DURATION",
+    envvar="CHRONICLE_STARTUP_TIMEOUT",
+    help="How long to try to reach the broker at the start; then exit code 3. 0: for ever.",
+)  # fmt: skip
+drain_timeout = option(
+    Group.LIFECYCLE, "--drain-timeout", type=DURATION, default="30s", metavar="DURATION",
+    envvar="CHRONICLE_DRAIN_TIMEOUT",
+    help="How long a stop waits for syncers that are running; what is left goes back, exit code 4.",
+)  # fmt: skip
+retry_initial = option(
+    Group.LIFECYCLE, "--retry-initial", type=SPAN, metavar="DURATION", envvar="CHRONICLE_RETRY_INITIAL",
+    help="First wait before connecting again.  [default: 250ms]",
+)  # fmt: skip
+retry_max = option(
+    Group.LIFECYCLE, "--retry-max", type=SPAN, metavar="DURATION", envvar="CHRONICLE_RETRY_MAX",
+    help="Longest wait before connecting again.  [default: 10s]",
+)  # fmt: skip
+retry_multiplier = option(
+    Group.LIFECYCLE, "--retry-multiplier", type=FACTOR, metavar="X", envvar="CHRONICLE_RETRY_MULTIPLIER",
+    help="How much the wait grows from try to try.  [default: 2]",
+)  # fmt: skip
+give_up_after = option(
+    Group.LIFECYCLE, "--give-up-after", type=DURATION, default="0", metavar="DURATION",
+    envvar="CHRONICLE_GIVE_UP_AFTER",
+    help="Exit with code 3 when a broker that was connected stays away so long. 0: never.",
+)  # fmt: skip
+lifecycle = stack(startup_timeout, drain_timeout, retry_initial, retry_max, retry_multiplier, give_up_after)
+
+# --- output --------------------------------------------------------------------------------------------
+
+log_format = _choice(
+    Group.OUTPUT, "--log-format", LogFormat, default=LogFormat.AUTO, envvar="CHRONICLE_LOG_FORMAT",
+    help="auto: pretty at a terminal, one JSON object per line elsewhere.",
+)  # fmt: skip
+log_level = _choice(
+    Group.OUTPUT, "--log-level", LogLevel, default=LogLevel.INFO, envvar="CHRONICLE_LOG_LEVEL",
+    help="From which severity on to log.",
+)  # fmt: skip
+live = option(
+    Group.OUTPUT, "--live/--no-live", default=None, envvar="CHRONICLE_LIVE",
+    help="The live view.  [default: at a terminal]",
+)  # fmt: skip
+output = stack(log_format, log_level, live)
+
+
+def where_of(ctx: click.Context) -> Where:
+    """Which queue, out of the options and the environment."""
+    values = ctx.params
+    given: str | None = values.get("url")
+    address = resolve_url(given, os.environ)
+    found = check_where(
+        address,
+        values["queue"],
+        tls=Tls(values.get("tls_ca"), values.get("tls_cert"), values.get("tls_key")),
+        tag=consumer_tag(socket.gethostname(), values.get("tag") or "chronicle"),
+        extras=dict(values.get("extras") or ()),
+    )
+    warnings = found.warnings
+    if given and has_password(given) and typed(ctx, "url"):
+        warnings += (
+            "everybody on this machine can read a password on the command line; use CHRONICLE_PASSWORD",
+        )
+    return replace(found, warnings=warnings, notice=NOTICE if address == LOCAL and not given else "")
+
+
+def work_of(ctx: click.Context) -> Work:
+    """What runs over the messages; an option this command does not have keeps its default."""
+    names = ("app_dir", "concurrency", "prefetch", "schema", "keys", "require_decryption", "normalize_events",
+             "max_body")  # fmt: skip
+    known = {name: ctx.params[name] for name in names if name in ctx.params}
+    found = check_work(ctx.params["syncer"], **known)
+    if found.keys and found.keys.lstrip().startswith("{") and typed(ctx, "keys"):
+        warning = (
+            "everybody on this machine can read keys on the command line; put them in a file of mode 600"
+        )
+        return replace(found, warnings=(*found.warnings, warning))
+    return found
+
+
+def policy_of(ctx: click.Context) -> Policy:
+    """The operator's choices about outcomes."""
+    values = ctx.params
+    policy = Policy(
+        values["on_failure"],
+        values["on_invalid"],
+        values["on_exception"],
+        values["on_exhausted"] or OnExhausted.DROP,
+        values["max_retries"],
+    )
+    check_exhausted(policy, values["on_exhausted"])
+    return policy
+
+
+def bounds_of(ctx: click.Context) -> Bounds:
+    """When the run ends by itself."""
+    values = ctx.params
+    return Bounds(values["until_empty"], values["max_messages"], values["max_time"], values["idle_timeout"])
+
+
+def lifecycle_of(ctx: click.Context) -> Lifecycle:
+    """How patient the run is."""
+    values = ctx.params
+    return Lifecycle(
+        startup_timeout=values["startup_timeout"],
+        drain_timeout=values["drain_timeout"],
+        give_up_after=values["give_up_after"],
+        backoff=check_backoff(values["retry_initial"], values["retry_max"], values["retry_multiplier"]),
+    )
+
+
+def output_of(ctx: click.Context) -> Output:
+    """How the run is shown."""
+    return Output(ctx.params["log_format"], ctx.params["log_level"], ctx.params["live"])
+
+
+def typed(ctx: click.Context, name: str) -> bool:
+    """Whether a value came from the command line, as opposed to the environment."""
+    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE

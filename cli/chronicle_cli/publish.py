@@ -1,0 +1,118 @@
+"""`chronicle publish`: put messages from files onto a queue, each confirmed by the broker."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, Final
+
+import click
+
+from chronicle.core.delivery import Delivery
+from chronicle.errors import BrokerError, ChronicleError, OperatorError, SettingError
+from chronicle.runtime.job import Exit
+from chronicle.runtime.publishing import Publication, in_batches, reached
+from chronicle.runtime.sources import STDIN, read_messages
+from chronicle_cli import options, report
+from chronicle_cli.help import Command, Group, option
+from chronicle_cli.params import POSITIVE
+from chronicle_cli.settings import Where
+
+EXAMPLES: Final = """
+chronicle publish --queue demo message.json more-messages.jsonl
+chronicle publish --url amqp://me@localhost/ --queue cus.12.deliver captured/
+cat messages.jsonl | chronicle publish --queue demo -
+chronicle publish --queue demo --dry-run folder/
+"""
+
+
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@options.where
+@options.startup_timeout
+@option(
+    Group.WORK, "--repeat", type=POSITIVE, default=1, metavar="N", envvar="CHRONICLE_REPEAT",
+    help="Publish all of it so many times; for benchmarks.",
+)  # fmt: skip
+@option(
+    Group.WORK, "--dry-run", is_flag=True, envvar="CHRONICLE_DRY_RUN",
+    help="Read and count the messages, connect to nothing, send nothing.",
+)  # fmt: skip
+@click.pass_context
+def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: bool, **_: Any) -> int:
+    """Put messages from files onto a queue.
+
+    FILE is one JSON document, JSON lines, a folder of such files (*.json, *.jsonl), or - for standard input.
+    A record (a line of a capture or of a dead-letter export) keeps its exact body, headers and properties;
+    any other line is a message as it stands. The command ends well only when the broker has confirmed all.
+    """
+    where = options.where_of(ctx)
+    report.note(where.notice)
+    report.warn(*where.warnings)
+    if repeat > 1 and STDIN in files:
+        raise SettingError("standard input cannot be read twice", "leave out --repeat, or name a file")
+    first = read_messages(files, where.queue)
+    again = (read_messages(files, where.queue) for _ in range(repeat - 1))
+    messages = chain(first, chain.from_iterable(again))
+    if dry_run:
+        click.echo(f"{counted(sum(1 for _ in messages))} for {where.queue}; nothing was sent")
+        return Exit.DONE
+    return send(messages, where, ctx.params["startup_timeout"])
+
+
+def send(messages: Iterator[Delivery], where: Where, startup_timeout: float) -> int:
+    """Publish, and say at the end what is on the queue for certain."""
+    # pika tells on stderr what is reported here in one line.
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    with reached(where.connector(), startup_timeout, report.warn) as publisher:
+        publication = Publication(publisher)
+        try:
+            with progress(where.queue) as advance:
+                publication.run(in_batches(messages), advance)
+        except KeyboardInterrupt:
+            report.problem(f"interrupted: {counted(publication.confirmed)} on {where.queue}, confirmed")
+            return 128 + (publication.signal or signal.SIGINT)
+        except ChronicleError as error:
+            remedy = error.remedy if isinstance(error, OperatorError) else ""
+            report.problem(str(error), remedy)
+            report.note(
+                f"{counted(publication.confirmed)} on {where.queue}, confirmed; the rest is not certain"
+            )
+            return stopped_by(error)
+    click.echo(f"{counted(publication.confirmed)} on {where.queue}, confirmed")
+    return Exit.DONE
+
+
+def stopped_by(error: ChronicleError) -> Exit:
+    """The exit code of a publication that began and did not end."""
+    if isinstance(error, BrokerError):
+        return Exit.UNREACHABLE
+    return Exit.OPERATOR if isinstance(error, SettingError) else Exit.FATAL
+
+
+def counted(number: int) -> str:
+    return f"{number} message{'' if number == 1 else 's'}"
+
+
+@contextmanager
+def progress(queue: str) -> Iterator[Callable[[int], None]]:
+    """A counter at a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn(f"{{task.completed:.0f}} messages on {escape(queue)}, confirmed"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("publish", total=None)
+        yield lambda number: bar.advance(task, number)

@@ -1,0 +1,207 @@
+"""The checked settings of a run, and the rules between options. No click here.
+
+Rule 1: a function takes plain values and gives a frozen result or a SettingError; it prints nothing.
+Rule 2: what is odd but allowed is a sentence in `warnings`.
+Rule 3: no error and no warning repeats a URL, a password or the content of a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from chronicle.core.backoff import Backoff
+from chronicle.core.pipeline import Schema
+from chronicle.core.policy import OnExhausted, Policy
+from chronicle.errors import SettingError
+from chronicle.transports.catalog import scheme_of
+from chronicle.transports.rabbitmq.address import address_of
+from chronicle.transports.seam import Connector, Promises, Tls
+
+MAX_NAME: Final = 255  # bytes; what AMQP has room for
+MAX_PREFETCH: Final = 65535  # AMQP again; zero would mean without limit
+
+
+class LogFormat(StrEnum):
+    """How a run tells what it does."""
+
+    AUTO = "auto"
+    PRETTY = "pretty"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """From which severity on a run tells it."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which queue, and how to reach it. `tag` is the whole consumer tag."""
+
+    url: str = field(repr=False)
+    queue: str
+    tls: Tls = field(default_factory=Tls)
+    tag: str = "chronicle"
+    extras: Mapping[str, str] = field(default_factory=dict, repr=False)
+    warnings: tuple[str, ...] = ()
+    notice: str = ""
+
+    def connector(self, prefetch: int = 1) -> Connector:
+        return Connector(self.url, self.queue, prefetch, self.tag, self.tls, self.extras)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What runs over the messages. `keys` is a file, or the key store itself as JSON."""
+
+    syncer: str
+    app_dir: str = "."
+    concurrency: int = 1
+    prefetch: int = 2
+    schema: Schema = Schema.PROCA
+    keys: str | None = field(default=None, repr=False)
+    require_decryption: bool = False
+    normalize_events: bool = False
+    max_body: int = 16 * 1024 * 1024
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How a run is shown; `live` is None when nobody said."""
+
+    log_format: LogFormat = LogFormat.AUTO
+    log_level: LogLevel = LogLevel.INFO
+    live: bool | None = None
+
+
+def check_where(
+    url: str,
+    queue: str,
+    *,
+    tls: Tls | None = None,
+    tag: str = "chronicle",
+    extras: Mapping[str, str] | None = None,
+) -> Where:
+    """Which queue is meant, after every rule about URLs, names and certificates."""
+    tls, extras = tls or Tls(), dict(extras or {})
+    check_name("--queue", queue)
+    check_name("--tag", tag)
+    scheme = scheme_of(url)
+    check_tls(scheme, tls)
+    if scheme == "local":
+        check_local(url, extras)
+        return Where(url, queue, tls, tag, extras)
+    return Where(url, queue, tls, tag, extras, plaintext(url, extras))
+
+
+def check_name(option: str, name: str) -> None:
+    """A name that a broker can carry and a log can print."""
+    if not name or not name.isprintable():
+        raise SettingError(
+            f"{option} is empty or has control characters in it", f"give {option} a plain name"
+        )
+    if len(name.encode("utf-8", "replace")) > MAX_NAME:
+        raise SettingError(f"{option} is longer than {MAX_NAME} bytes", "no broker has room for it")
+
+
+def check_tls(scheme: str, tls: Tls) -> None:
+    """Certificates only where they are used, and a key only with its certificate."""
+    if tls.key and not tls.cert:
+        raise SettingError("--tls-key without --tls-cert", "a key proves nothing without its certificate")
+    if scheme != "amqps" and (tls.ca or tls.cert):
+        raise SettingError(
+            f"--tls-ca and --tls-cert have no effect on {scheme}", "write amqps:// to connect with TLS"
+        )
+
+
+def check_local(url: str, extras: Mapping[str, str]) -> None:
+    """The embedded queue is a file and takes no further settings."""
+    if not url.partition(":")[2].strip("/"):
+        raise SettingError("the URL names no file", "write local:FILE, for example local:chronicle.db")
+    if extras:
+        raise SettingError("--set has no effect on the embedded queue", "leave it out")
+
+
+def plaintext(url: str, extras: Mapping[str, str]) -> tuple[str, ...]:
+    """A warning when a password would cross a network in the clear (Z9); SettingError for a bad URL."""
+    address = address_of(url, extras)
+    if address.tls or address.loopback or not address.given_password:
+        return ()
+    return ("the password goes to the broker unencrypted; use amqps:// for a broker on another machine",)
+
+
+def check_work(
+    syncer: str,
+    *,
+    app_dir: str = ".",
+    concurrency: int = 1,
+    prefetch: int | None = None,
+    schema: Schema = Schema.PROCA,
+    keys: str | None = None,
+    require_decryption: bool = False,
+    normalize_events: bool = False,
+    max_body: int = 16 * 1024 * 1024,
+) -> Work:
+    """What runs over the messages, after the rules between those options (D-8, D-20)."""
+    if require_decryption and not keys:
+        raise SettingError("--require-decryption without --keys", "name the key store with --keys FILE")
+    if schema is not Schema.PROCA and (keys or normalize_events):
+        option = "--keys" if keys else "--normalize-events"
+        raise SettingError(f"{option} has no effect on --schema {schema}", "it belongs to --schema proca")
+    if prefetch is not None and prefetch > MAX_PREFETCH:
+        raise SettingError(
+            f"--prefetch takes at most {MAX_PREFETCH}", "no broker holds more for one consumer"
+        )
+    warnings: tuple[str, ...] = ()
+    if prefetch is not None and prefetch < concurrency:
+        warnings = (f"--prefetch {prefetch} keeps all but {prefetch} of {concurrency} workers idle",)
+    held = min(2 * concurrency, MAX_PREFETCH) if prefetch is None else prefetch
+    return Work(
+        syncer,
+        app_dir,
+        concurrency,
+        held,
+        schema,
+        keys,
+        require_decryption,
+        normalize_events,
+        max_body,
+        warnings,
+    )
+
+
+def check_exhausted(policy: Policy, on_exhausted: OnExhausted | None) -> None:
+    """`--on-exhausted` speaks about a limit; without one it would silently do nothing."""
+    if on_exhausted is not None and policy.max_retries is None:
+        raise SettingError("--on-exhausted without --max-retries", "give the limit with --max-retries N")
+
+
+def check_backoff(initial: float | None, maximum: float | None, multiplier: float | None) -> Backoff | None:
+    """The wait between reconnects; None when nothing was said, and the transport knows best (D-6)."""
+    if initial is None and maximum is None and multiplier is None:
+        return None
+    usual = Promises("").backoff
+    backoff = Backoff(
+        usual.initial if initial is None else initial,
+        # A longer first wait than the usual longest needs no second option to be understood.
+        max(usual.maximum, initial or 0.0) if maximum is None else maximum,
+        usual.multiplier if multiplier is None else multiplier,
+    )
+    if backoff.initial > backoff.maximum:
+        raise SettingError(
+            "--retry-initial is longer than --retry-max", "the wait grows from one to the other"
+        )
+    return backoff
+
+
+def consumer_tag(hostname: str, tag: str) -> str:
+    """R-004-8: `<hostname>.<tag>`, so that the broker's own pages tell who consumes."""
+    return f"{hostname}.{tag}"

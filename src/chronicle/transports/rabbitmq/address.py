@@ -1,0 +1,121 @@
+"""Where a RabbitMQ broker is, out of an amqp URL. Pure; pika is not needed to find a URL wrong.
+
+Rule 1: an error never repeats a piece of the URL: a password with an unescaped `#` or `@` lands anywhere.
+Rule 2: of the URL's arguments a short list is taken; the rest is refused. pika's `ssl_options` would be
+        evaluated and could switch verification off (Z9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from chronicle.errors import SettingError
+
+PORTS: Final = {"amqp": 5672, "amqps": 5671}
+CONNECT_TIMEOUT: Final = 10.0
+ENCODE: Final = "percent-encode what is special in a user name or password: / is %2F, # is %23, @ is %40"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One broker and virtual host, and how to log in. The password never shows."""
+
+    host: str
+    port: int
+    vhost: str
+    user: str
+    password: str = field(repr=False)
+    tls: bool
+    given_password: bool  # the URL has one, as opposed to RabbitMQ's guest
+    heartbeat: int | None  # seconds; None: as the caller likes
+    timeout: float  # to connect, seconds
+
+    @property
+    def place(self) -> str:
+        """host:port/vhost, safe to print."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        vhost = "" if self.vhost == "/" else quote(self.vhost, safe="")
+        return f"{quote(host, safe='[]:.')}:{self.port}/{vhost}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether bytes to this host stay on this machine."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost" or self.host.endswith(".localhost")
+
+
+def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
+    """Read an amqp or amqps URL and the `--set` pairs that belong to it; SettingError if it is wrong."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        host = parts.hostname
+    except ValueError:
+        # The exception quotes what it could not read, which may be half a password.
+        raise SettingError("the URL cannot be read: its host or port is wrong", ENCODE) from None
+    scheme = parts.scheme.lower()
+    if parts.fragment or "#" in url:
+        raise SettingError("the URL has a # in it", ENCODE)
+    if not host:
+        raise SettingError(
+            "the URL names no host",
+            f"write {scheme}://user@host/vhost; the password goes in CHRONICLE_PASSWORD",
+        )
+    if "/" in parts.path[1:]:
+        raise SettingError("the URL's virtual host has a / in it", "write / in a virtual host as %2F")
+    heartbeat, timeout = _options({**_query(parts.query), **(extras or {})})
+    return Address(
+        host=host,
+        port=port or PORTS[scheme],
+        vhost=unquote(parts.path[1:]) or "/",
+        user=unquote(parts.username or "") or "guest",
+        password=unquote(parts.password or "") if parts.username else "guest",
+        tls=scheme == "amqps",
+        given_password=bool(parts.password),
+        heartbeat=heartbeat,
+        timeout=timeout,
+    )
+
+
+def _query(query: str) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+    except ValueError:
+        raise SettingError("the URL's arguments cannot be read", "write them as ?heartbeat=20") from None
+
+
+def _options(options: Mapping[str, str]) -> tuple[int | None, float]:
+    """Heartbeat and time to connect; the units are those of RabbitMQ's own list of URI arguments."""
+    heartbeat, timeout = None, CONNECT_TIMEOUT
+    for name, value in options.items():
+        match name:
+            case "heartbeat":
+                # Zero would switch heartbeats off: a dead broker would then never be noticed (RB5).
+                heartbeat = _whole(name, value, 1, 600, "seconds")
+            case "connection_timeout":
+                timeout = _whole(name, value, 100, 600_000, "milliseconds") / 1000
+            case "ssl_options" | "verify" | "cacertfile" | "certfile" | "keyfile":
+                raise SettingError(
+                    f"{name} is not taken from a URL",
+                    "use --tls-ca, --tls-cert and --tls-key; verification is always on",
+                )
+            case _:
+                raise SettingError(
+                    "an argument of the URL or of --set is not known to RabbitMQ's transport",
+                    "it knows heartbeat (seconds) and connection_timeout (milliseconds)",
+                )
+    return heartbeat, timeout
+
+
+def _whole(name: str, value: str, least: int, most: int, unit: str) -> int:
+    if value.isascii() and value.isdigit() and len(value) < 9 and least <= int(value) <= most:
+        return int(value)
+    raise SettingError(
+        f"{name} takes whole {unit} from {least} to {most}", f"for example {name}={least * 20}"
+    )

@@ -1,0 +1,214 @@
+"""pika's connection parameters, and pika's errors put into words.
+
+Rule 1: certificates are always verified; there is no way to ask for less (Z9).
+Rule 2: a refusal is what the broker said, or what no further try can change. A connection that merely
+        broke while logging in is not one, although pika calls that a probable authentication error.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from typing import Final
+
+import pika
+from pika import exceptions
+
+from chronicle.errors import BrokerRefused, OperatorError, SettingError
+from chronicle.transports.rabbitmq.address import address_of
+from chronicle.transports.seam import Connector, Tls
+
+BLOCKED_TIMEOUT: Final = 60.0
+# A 406 that says this ends a channel, not the right to consume: the runner connects again (RB2, RB15).
+PASSING: Final = ("timed out", "timeout", "unknown delivery tag")
+
+
+def connection_parameters(
+    connector: Connector, *, name: str, heartbeat: int = 10
+) -> pika.ConnectionParameters:
+    """How to connect once; trying again is the caller's business."""
+    address = address_of(connector.url, connector.extras)
+    context = tls_context(connector.tls) if address.tls else None
+    return pika.ConnectionParameters(
+        host=address.host,
+        port=address.port,
+        virtual_host=address.vhost,
+        credentials=pika.PlainCredentials(address.user, address.password, erase_on_connect=False),
+        heartbeat=address.heartbeat or heartbeat,
+        ssl_options=pika.SSLOptions(context, address.host) if context else None,
+        connection_attempts=1,
+        socket_timeout=address.timeout,
+        stack_timeout=address.timeout * 1.5,
+        blocked_connection_timeout=BLOCKED_TIMEOUT,
+        client_properties={"connection_name": name, "product": "chronicle"},
+    )
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """A verifying context; SettingError names the file that cannot be used."""
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+    except (OSError, ssl.SSLError):
+        raise SettingError(
+            f"--tls-ca: no certificate can be read from {tls.ca!r}", "it must be a readable PEM file"
+        ) from None
+    if tls.cert:
+        try:
+            context.load_cert_chain(tls.cert, tls.key, password=_no_password)
+        except (OSError, ssl.SSLError):
+            raise SettingError(
+                f"--tls-cert, --tls-key: {tls.cert!r} and its key cannot be read or do not belong together",
+                "both must be readable PEM files; without --tls-key the key is in the certificate's file",
+            ) from None
+    return context
+
+
+def _no_password() -> str:
+    # Without this, OpenSSL asks on the terminal, and a container waits for ever.
+    raise SettingError("--tls-key: the key is encrypted", "give a key without a pass phrase, mode 600")
+
+
+def place(connector: Connector) -> str:
+    """host:port/vhost, without secrets."""
+    return address_of(connector.url, connector.extras).place
+
+
+def refusal(error: BaseException, connector: Connector) -> OperatorError | None:
+    """The error as something the operator must change, or None when trying again makes sense."""
+    where, queue = place(connector), connector.queue
+    for cause in causes(error):
+        answer = _refused(cause, where, queue)
+        if answer is not None:
+            return answer
+    return None
+
+
+def reason(error: BaseException) -> str:
+    """Why there is no connection, in a few words."""
+    found = list(causes(error))
+    for cause in reversed(found):
+        if isinstance(cause, exceptions.ConnectionClosed | exceptions.ChannelClosed):
+            return f"the broker said {cause.reply_code} {cause.reply_text}"
+        if isinstance(cause, exceptions.ConnectionBlockedTimeout):
+            return f"the broker took no messages for {BLOCKED_TIMEOUT:.0f}s (an alarm: memory or disk)"
+        if isinstance(cause, exceptions.AMQPHeartbeatTimeout):
+            return "the broker missed its heartbeats"
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror.lower()
+    if any(type(cause).__name__ == "AMQPConnectorStackTimeout" for cause in found) or any(
+        isinstance(cause, TimeoutError) for cause in found
+    ):
+        return "no answer in time"
+    return "the connection broke while logging in or the broker does not answer"
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and all it was made of: pika nests in arguments and attributes, Python in causes."""
+    seen: set[int] = set()
+    waiting = [error]
+    while waiting:
+        cause = waiting.pop(0)
+        if id(cause) in seen:
+            continue
+        seen.add(id(cause))
+        yield cause
+        inner = [
+            *cause.args,
+            getattr(cause, "exception", None),
+            *getattr(cause, "exceptions", ()),
+            cause.__cause__,
+            cause.__context__,
+        ]
+        waiting.extend(item for item in inner if isinstance(item, BaseException))
+
+
+def _refused(error: BaseException, where: str, queue: str) -> BrokerRefused | None:
+    match error:
+        case ssl.SSLCertVerificationError():
+            return BrokerRefused(
+                f"{where}: the broker's certificate is not trusted: {error.verify_message}",
+                "name the authority with --tls-ca FILE, and the host as it stands in the certificate",
+            )
+        case ssl.SSLError():
+            return _tls_refused(error, where)
+        case exceptions.ProbableAuthenticationError() | exceptions.ProbableAccessDeniedError():
+            # pika keeps only the text of what happened; a mere break is a StreamLostError there.
+            text = str(error.args[0]) if error.args else ""
+            if "ConnectionClosedByBroker" not in text:
+                return None
+            if isinstance(error, exceptions.ProbableAuthenticationError):
+                return _login_refused(where)
+            return _vhost_refused(where)
+        case exceptions.AuthenticationError():
+            return BrokerRefused(
+                f"{where}: the broker does not offer login by user name and password",
+                "enable the PLAIN mechanism at the broker",
+            )
+        case exceptions.ConnectionClosedByBroker(reply_code=403):
+            return _login_refused(where)
+        case exceptions.ConnectionClosedByBroker(reply_code=530):
+            return _vhost_refused(where)
+        case exceptions.ChannelClosedByBroker(reply_code=404):
+            return BrokerRefused(
+                f"{where}: there is no queue {queue!r}",
+                "check --queue and the virtual host at the end of the URL; chronicle does not create it",
+            )
+        case exceptions.ChannelClosedByBroker(reply_code=403):
+            return BrokerRefused(
+                f"{where}: access to the queue {queue!r} was refused",
+                "the user needs permission to read (consume) or write (publish), or a consumer is exclusive",
+            )
+        case exceptions.ChannelClosedByBroker(reply_code=405):
+            return BrokerRefused(
+                f"{where}: the queue {queue!r} is locked by another connection",
+                "it was declared exclusive; only its owner can use it",
+            )
+        case exceptions.ChannelClosedByBroker(reply_code=406 | 530 | 540, reply_text=text):
+            if any(word in text.lower() for word in PASSING):
+                return None
+            return BrokerRefused(
+                f"{where}: the broker does not accept this for the queue {queue!r}: {text}",
+                "the queue's type or arguments do not fit what was asked",
+            )
+        case exceptions.ProtocolVersionMismatch() | exceptions.InvalidFrameError():
+            return _not_amqp(where)
+        case exceptions.IncompatibleProtocolError() if "StreamLost" not in str(error.args):
+            return _not_amqp(where)
+    return None
+
+
+def _tls_refused(error: ssl.SSLError, where: str) -> BrokerRefused | None:
+    why = error.reason or ""
+    if "WRONG_VERSION_NUMBER" in why or "HTTP_REQUEST" in why:
+        return BrokerRefused(f"{where}: nobody speaks TLS there", "check the port; amqps is usually on 5671")
+    if "CERTIFICATE_REQUIRED" in why or "HANDSHAKE_FAILURE" in why:
+        return BrokerRefused(
+            f"{where}: the broker wants a client certificate", "give it with --tls-cert and --tls-key"
+        )
+    if "ALERT" in why:
+        return BrokerRefused(
+            f"{where}: the broker refused the TLS connection: {why.lower().replace('_', ' ')}",
+            "check --tls-cert and --tls-key against the authority the broker trusts",
+        )
+    return None
+
+
+def _login_refused(where: str) -> BrokerRefused:
+    return BrokerRefused(
+        f"{where}: user name or password was refused",
+        "check the user in the URL and the password in CHRONICLE_PASSWORD; guest works on localhost only",
+    )
+
+
+def _vhost_refused(where: str) -> BrokerRefused:
+    return BrokerRefused(
+        f"{where}: the virtual host does not exist or this user may not use it",
+        "check the end of the URL: / stands for the default virtual host",
+    )
+
+
+def _not_amqp(where: str) -> BrokerRefused:
+    return BrokerRefused(
+        f"{where}: what answers there does not speak AMQP 0-9-1",
+        "check host and port: 5672 for amqp, 5671 for amqps; 15672 is the management interface",
+    )
