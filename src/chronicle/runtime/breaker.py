@@ -13,7 +13,7 @@ LIMIT: Final = 20
 class SealBreaker:
     """Counts messages in a row whose personal data could not be opened; plain ones do not count."""
 
-    problem: Final = f"{LIMIT} messages in a row could not be decrypted: see whether the keys fit with `chronicle keys check`"
+    problem: Final = f"{LIMIT} messages in a row could not be decrypted; try `chronicle keys check`"
 
     def __init__(self) -> None:
         self._in_a_row = 0

@@ -19,7 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from chronicle.errors import SyncerError
+from chronicle.errors import OperatorError, SyncerError
+from chronicle.telemetry.masks import trace_of
 
 FORM = "write it as module:function or path/to/file.py:function"
 
@@ -36,7 +37,20 @@ class Syncer:
 
     def make(self) -> Any:
         """The thing to call: the function itself, or an instance of the class."""
-        return self.target() if inspect.isclass(self.target) else self.target
+        try:
+            return self.target() if inspect.isclass(self.target) else self.target
+        except BaseException as error:
+            raise self.did_not_start(error) from error
+
+    def did_not_start(self, error: BaseException) -> OperatorError:
+        """What to tell when the class, or entering its context, raised."""
+        if isinstance(error, OperatorError):  # a ready-made syncer says itself which setting is wrong
+            return error
+        return SyncerError(
+            f"the syncer {self.name} did not start: {type(error).__name__}",
+            "mend it; its own lines are above",
+            trace=trace_of(error, None),
+        )
 
 
 def load(spec: str, app_dir: str = ".") -> Syncer:

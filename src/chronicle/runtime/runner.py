@@ -23,9 +23,10 @@ from chronicle.errors import BrokerError, BrokerRefused, ChronicleError, Connect
 from chronicle.runtime.breaker import SealBreaker
 from chronicle.runtime.handling import Handling
 from chronicle.runtime.job import Ending, Exit, Job
+from chronicle.runtime.mailbox import Mailbox, watch_other_threads
 from chronicle.runtime.patience import Patience
 from chronicle.runtime.shelf import Shelf
-from chronicle.runtime.workers import Mailbox, make_workers, watch_other_threads
+from chronicle.runtime.workers import make_workers
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
@@ -91,9 +92,9 @@ class Runner:
         """Run to the end. Raises OperatorError when it cannot begin."""
         self._say(events.STARTING, logging.INFO, "starting", syncer=self._job.syncer.name)
         self._workers.start()
-        watch_other_threads(self._mailbox)
         try:
-            self._loop()
+            with watch_other_threads(self._mailbox):
+                self._loop()
         except OperatorError:
             self._workers.stop(LEAVING)
             raise

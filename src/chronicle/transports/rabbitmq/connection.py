@@ -53,7 +53,7 @@ class Connection(pika.SelectConnection):
             self.arrived.extend(arrivals)
         # pika counts what it is handed and takes silence for a dead broker: count the rest for it.
         self.bytes_received += len(data_in) - len(foreign)
-        self.fault = self._splitter.fault
+        self.fault = self.fault or self._splitter.fault
         if foreign:
             try:
                 super()._on_data_available(foreign)

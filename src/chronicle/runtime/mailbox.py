@@ -1,0 +1,75 @@
+"""What goes between the pump and the workers.
+
+Rule: the pump is woken only when it sleeps; with a syncer that does nothing the wake-ups, not the broker,
+      are what costs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.settlement import Settlement
+
+
+class Mailbox:
+    """Finished work on its way to the pump."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._done: deque[Settlement] = deque()
+        self._wake = wake
+        self.pump_sleeps = False
+        self.crash: BaseException | None = None
+
+    def put(self, settlement: Settlement) -> None:
+        # Append first, look second; the pump says it sleeps first and looks second. So one of both sees.
+        self._done.append(settlement)
+        self._rouse()
+
+    def put_crash(self, error: BaseException) -> None:
+        """Something the person's code started by itself has died (R-004-3)."""
+        self.crash = error
+        self._rouse()
+
+    def _rouse(self) -> None:
+        if self.pump_sleeps:
+            self.pump_sleeps = False
+            self._wake()
+
+    def take(self) -> list[Settlement]:
+        done = self._done
+        return [done.popleft() for _ in range(len(done))]
+
+    def __bool__(self) -> bool:
+        return bool(self._done) or self.crash is not None
+
+
+def emptied(waiting: deque[Delivery]) -> list[Delivery]:
+    """Take out what no worker has taken; workers may go on taking meanwhile."""
+    taken = []
+    while waiting:
+        try:
+            taken.append(waiting.popleft())
+        except IndexError:  # a worker was faster
+            break
+    return taken
+
+
+@contextmanager
+def watch_other_threads(mailbox: Mailbox) -> Iterator[None]:
+    """Let an exception in a thread the person's code started end the run (R-004-3)."""
+    before = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        before(args)
+        if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+            mailbox.put_crash(args.exc_value)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before

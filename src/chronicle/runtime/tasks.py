@@ -1,0 +1,161 @@
+"""Tasks on one event loop, for a syncer that is a coroutine function.
+
+Rule 1: the loop has a thread of its own, so a call that blocks in it stops other syncers at worst and never
+        the heartbeats (RB5).
+Rule 2: the tasks live as long as the run and take from one deque; waking goes in a chain, as with threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from typing import Any
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.settlement import Settlement
+from chronicle.runtime.handling import Handling
+from chronicle.runtime.loader import Syncer
+from chronicle.runtime.mailbox import Mailbox, emptied
+
+FAIRNESS = 64  # deliveries a worker may take in a row before others on its loop get a turn
+
+
+class TaskWorkers:
+    """Runs a coroutine function as persistent tasks on an event loop in a thread of its own."""
+
+    def __init__(
+        self,
+        syncer: Syncer,
+        handling: Callable[[Callable[..., Any]], Handling],
+        concurrency: int,
+        mailbox: Mailbox,
+    ) -> None:
+        self._syncer = syncer
+        self._handling = handling
+        self._concurrency = concurrency
+        self._mailbox = mailbox
+        self._waiting: deque[Delivery] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._kicked = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run_loop, name="syncer-loop", daemon=True)
+        self._ready = threading.Event()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._problem: BaseException | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+        if self._problem is not None:
+            raise self._problem
+
+    def submit(self, batch: Iterable[Delivery]) -> None:
+        self._waiting.extend(batch)
+        if self._idle and not self._kicked:
+            self._kicked = True
+            self._loop.call_soon_threadsafe(self._kick)
+
+    def discard(self) -> list[Delivery]:
+        return emptied(self._waiting)
+
+    def stop(self, patience: float) -> bool:
+        if not self._loop.is_closed():
+            with suppress(RuntimeError):  # it may close by itself at this very moment
+                self._loop.call_soon_threadsafe(self._end)
+        self._thread.join(patience)
+        if self._thread.is_alive():
+            return False
+        if self._problem is not None:
+            raise self._problem
+        return True
+
+    def _end(self) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
+
+    def _kick(self) -> None:
+        self._kicked = False
+        self._wake_one()
+
+    def _wake_one(self) -> None:
+        while self._idle:
+            future = self._idle.popleft()
+            if not future.done():
+                future.set_result(None)
+                return
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.set_exception_handler(self._uncaught)
+        try:
+            self._loop.run_until_complete(self._live())
+        except BaseException as error:
+            self._problem = error
+        finally:
+            self._ready.set()
+            self._loop.close()
+
+    def _uncaught(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, BaseException):
+            self._mailbox.put_crash(error)
+
+    async def _live(self) -> None:
+        """Enter the syncer, work until told to stop, leave the syncer."""
+        instance = self._syncer.make()
+        leave = await self._enter(instance)
+        run = self._handling(instance).run_async
+        tasks = [asyncio.create_task(self._work(run), name=f"syncer-{n}") for n in range(self._concurrency)]
+        self._ready.set()
+        await self._over
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if leave is not None:
+            await leave()
+
+    async def _enter(self, instance: Any) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        try:
+            if hasattr(instance, "__aenter__"):
+                await instance.__aenter__()
+
+                async def leave() -> None:
+                    await instance.__aexit__(None, None, None)
+
+                return leave
+            if hasattr(instance, "__enter__"):
+                instance.__enter__()
+
+                async def leave_plainly() -> None:
+                    instance.__exit__(None, None, None)
+
+                return leave_plainly
+        except BaseException as error:
+            raise self._syncer.did_not_start(error) from error
+        return None
+
+    async def _work(self, run: Callable[[Delivery], Coroutine[Any, Any, Settlement]]) -> None:
+        waiting, idle, put = self._waiting, self._idle, self._mailbox.put
+        in_a_row = 0
+        while not self._over.done():
+            try:
+                delivery = waiting.popleft()
+            except IndexError:
+                in_a_row = 0
+                future = self._loop.create_future()
+                idle.append(future)
+                if waiting:  # the pump added some before it could see this one idle
+                    future.cancel()
+                    continue
+                await future
+                continue
+            if waiting and idle:
+                self._wake_one()
+            put(await run(delivery))
+            in_a_row += 1
+            if in_a_row >= FAIRNESS:
+                in_a_row = 0
+                await asyncio.sleep(0)

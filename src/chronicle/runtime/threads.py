@@ -1,0 +1,112 @@
+"""Worker threads, for a syncer that is a plain function.
+
+Rule 1: a worker that takes a delivery and sees another wakes one colleague, who does the same: a chain. A
+        syncer that does nothing is then run by one thread, a slow one by all of them.
+Rule 2: threads are daemons: a syncer that never returns cannot keep a fatal exit waiting (X4).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.settlement import Settlement
+from chronicle.errors import SyncerError
+from chronicle.runtime.handling import Handling
+from chronicle.runtime.loader import Syncer
+from chronicle.runtime.mailbox import Mailbox, emptied
+
+
+class ThreadWorkers:
+    """Runs a plain function on threads that take from one deque."""
+
+    def __init__(
+        self,
+        syncer: Syncer,
+        handling: Callable[[Callable[..., Any]], Handling],
+        concurrency: int,
+        mailbox: Mailbox,
+    ) -> None:
+        self._syncer = syncer
+        self._handling = handling
+        self._concurrency = concurrency
+        self._mailbox = mailbox
+        self._waiting: deque[Delivery] = deque()
+        self._idle: deque[threading.Lock] = deque()
+        self._over = False
+        self._context: Any = None
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        instance = self._syncer.make()
+        if hasattr(instance, "__aenter__"):
+            raise SyncerError(
+                f"{self._syncer.name} is an async context manager with a plain __call__",
+                "make its __call__ async, or use __enter__ and __exit__",
+            )
+        if hasattr(instance, "__enter__"):
+            try:
+                instance.__enter__()
+            except BaseException as error:
+                raise self._syncer.did_not_start(error) from error
+            self._context = instance
+        run = self._handling(instance).run
+        for number in range(self._concurrency):
+            thread = threading.Thread(target=self._work, args=(run,), name=f"syncer-{number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def submit(self, batch: Iterable[Delivery]) -> None:
+        self._waiting.extend(batch)
+        self._wake_one()
+
+    def discard(self) -> list[Delivery]:
+        return emptied(self._waiting)
+
+    def stop(self, patience: float) -> bool:
+        self._over = True
+        while self._idle:
+            self._wake_one()
+        deadline = monotonic() + patience
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            return False
+        if self._context is not None:
+            self._context.__exit__(None, None, None)
+        return True
+
+    def _wake_one(self) -> None:
+        with suppress(IndexError):
+            self._idle.popleft().release()
+
+    def _work(self, run: Callable[[Delivery], Settlement]) -> None:
+        waiting, idle, put = self._waiting, self._idle, self._mailbox.put
+        sleep = threading.Lock()
+        sleep.acquire()
+        while True:
+            try:
+                delivery = waiting.popleft()
+            except IndexError:
+                if self._over:
+                    return
+                idle.append(sleep)
+                # Look again, now that the pump can see this one sleeping; whoever took the lock out of
+                # `idle` meanwhile has released it or is about to.
+                if waiting or self._over:
+                    try:
+                        idle.remove(sleep)
+                        continue
+                    except ValueError:
+                        pass
+                sleep.acquire()
+                continue
+            if waiting and idle:
+                self._wake_one()
+            put(run(delivery))
+            del delivery

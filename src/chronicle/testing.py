@@ -1,0 +1,115 @@
+"""Running a syncer over messages in a test: the real pipeline, policy and engine, no broker.
+
+    from chronicle.testing import run_syncer
+
+    def test_sends_the_receipt():
+        result = run_syncer(my_crm.sync, [{"schema": "proca:action:2", "actionId": 1, …}])
+        assert result.acked == 1
+
+Bytes are taken as they are, anything else becomes JSON. A failing message gets its second try and ends in
+`dead_letters`, as it would in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.outcome import Outcome
+from chronicle.core.pipeline import Pipeline, Schema
+from chronicle.core.policy import OnException, OnFailure, OnInvalid, Policy
+from chronicle.core.settlement import Settlement
+from chronicle.proca.keystore import KeyStore
+from chronicle.runtime.job import Bounds, Job
+from chronicle.runtime.loader import look_at
+from chronicle.runtime.runner import Runner
+from chronicle.telemetry.events import Silent
+from chronicle.transports.memory import MemoryTransport
+
+__all__ = ["DeadLettered", "Result", "run_syncer"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettered:
+    """A message that ended in the dead letters, and why."""
+
+    body: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of the messages."""
+
+    acked: int
+    requeued: int
+    dropped: int
+    dead_letters: tuple[DeadLettered, ...]
+    outcomes: tuple[Outcome, ...]  # one for every try, in the order they ended
+    fatal: str  # why the process would have ended; empty if it would not
+
+    @property
+    def ok(self) -> bool:
+        """Every message was acknowledged."""
+        return not self.dead_letters and not self.dropped and not self.fatal
+
+
+class _Witness(Silent):
+    """Remembers every outcome."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+
+    def settled(self, batch: Sequence[Settlement]) -> None:
+        self.outcomes.extend(settlement.outcome for settlement in batch)
+
+
+def run_syncer(
+    syncer: Callable[..., Any],
+    messages: Iterable[Any],
+    *,
+    schema: str = "proca",
+    keys: str | None = None,
+    on_failure: str = "requeue-once",
+    on_invalid: str = "requeue-once",
+    on_exception: str = "exit",
+    concurrency: int = 1,
+    queue: str = "test",
+) -> Result:
+    """Run a syncer (function, async function or class) over messages, and tell what became of them.
+
+    The words are those of `chronicle consume`; `keys` is a key store's file or its JSON.
+    """
+    witness = _Witness()
+    dead: list[DeadLettered] = []
+    transport = MemoryTransport(
+        [Delivery(_body(message), queue=queue, transport="memory") for message in messages],
+        on_dead_letter=lambda s: dead.append(DeadLettered(s.delivery.body, s.verdict.reason)),
+    )
+    name = getattr(syncer, "__qualname__", type(syncer).__name__)
+    job = Job(
+        look_at(syncer, name),
+        Pipeline(Schema(schema), KeyStore.load(keys) if keys else None),
+        Policy(OnFailure(on_failure), OnInvalid(on_invalid), OnException(on_exception)),
+        concurrency,
+        2 * concurrency,
+        Bounds(until_empty=True),
+    )
+    ending = Runner(job, transport, witness).run()
+    counters = ending.counters
+    return Result(
+        acked=counters.ack,
+        requeued=counters.requeued,
+        dropped=counters.dropped,
+        dead_letters=tuple(dead),
+        outcomes=tuple(witness.outcomes),
+        fatal=ending.reason if ending.code else "",
+    )
+
+
+def _body(message: Any) -> bytes:
+    return message if isinstance(message, bytes) else orjson.dumps(message)
