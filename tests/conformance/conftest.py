@@ -1,0 +1,38 @@
+"""The brokers that the conformance suite runs against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from chronicle.transports.seam import Transport
+from conformance.harness import Broker, LocalBroker, MemoryBroker, opened
+
+# A harness may ask for fixtures of its own: it is given the request, and the folder of the test.
+BROKERS: Final[Mapping[str, Callable[[pytest.FixtureRequest, Path], Broker]]] = {
+    "local": lambda request, folder: LocalBroker(folder),
+    "memory": lambda request, folder: MemoryBroker(),
+}
+
+
+@pytest.fixture(params=BROKERS)
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Broker:
+    return BROKERS[request.param](request, tmp_path)
+
+
+@pytest.fixture
+def consume(broker: Broker) -> Iterator[Callable[[str], Transport]]:
+    """Opens transports, and closes them after the test."""
+    made: list[Transport] = []
+
+    def open_one(queue: str) -> Transport:
+        transport = broker.make_transport(queue)
+        made.append(transport)
+        return opened(transport)
+
+    yield open_one
+    for transport in made:
+        transport.close()

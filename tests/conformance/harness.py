@@ -1,0 +1,137 @@
+"""What the conformance suite needs of a broker besides its transport, and the two that need no server.
+
+A harness says how to fill a queue, how to look into its dead letters, and which of the shared cases make
+sense for it. It knows nothing of what is tested.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.machine import Event
+from chronicle.core.outcome import Action, Synced, Verdict
+from chronicle.core.settlement import Fate, Settlement
+from chronicle.errors import BrokerRefused
+from chronicle.transports.local import LocalPublisher, LocalTransport
+from chronicle.transports.memory import MemoryTransport
+from chronicle.transports.seam import Connector, Outgoing, Transport
+
+
+class Broker(Protocol):
+    """One kind of broker, ready to use."""
+
+    live: bool  # whether others publish and consume while a transport is open
+    misses_queues: bool  # whether a queue can be unknown
+
+    @property
+    def lose_connection(self) -> Callable[[Transport], None] | None:
+        """Cut this transport off from its broker; None where there is nothing to cut."""
+
+    def new_queue(self) -> str:
+        """A queue nobody else uses, empty, whose dead letters are kept."""
+
+    def make_transport(self, queue: str, prefetch: int = 10) -> Transport:
+        """A transport for this queue, not opened."""
+
+    def publish(self, queue: str, bodies: Sequence[bytes]) -> None:
+        """Put messages on the queue; they are there when this returns."""
+
+    def dead_letters(self, queue: str) -> list[bytes]:
+        """The bodies among the dead letters of this queue."""
+
+
+class LocalBroker:
+    """Queue files in a folder of the test."""
+
+    live = True
+    misses_queues = True
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "conformance.db"
+
+    def new_queue(self) -> str:
+        queue = f"test.{secrets.token_hex(4)}"
+        self.publish(queue, [])
+        return queue
+
+    def make_transport(self, queue: str, prefetch: int = 10) -> Transport:
+        return LocalTransport(self._connector(queue, prefetch))
+
+    def publish(self, queue: str, bodies: Sequence[bytes]) -> None:
+        with LocalPublisher(self._connector(queue)) as publisher:
+            publisher.publish([Outgoing(body) for body in bodies])
+
+    def dead_letters(self, queue: str) -> list[bytes]:
+        transport = self.make_transport(f"{queue}.dlq")
+        try:
+            return [delivery.body for delivery in opened(transport).receive(1000, 0)]
+        except BrokerRefused:
+            return []  # the first dead letter makes the queue
+        finally:
+            transport.close()
+
+    def lose_connection(self, transport: Transport) -> None:
+        """Take away the lock files: whoever misses its own must not go on."""
+        for lock in Path(f"{self._file}-owners").iterdir():
+            lock.unlink()
+
+    def _connector(self, queue: str, prefetch: int = 10) -> Connector:
+        return Connector(f"local:{self._file}", queue, prefetch)
+
+
+class MemoryBroker:
+    """Lists of deliveries; a transport takes what was published before it was made."""
+
+    live = False
+    misses_queues = False
+    lose_connection = None
+
+    def __init__(self) -> None:
+        self._messages: dict[str, list[Delivery]] = {}
+        self._dead: dict[str, list[bytes]] = {}
+
+    def new_queue(self) -> str:
+        queue = f"test.{secrets.token_hex(4)}"
+        self._messages[queue], self._dead[queue] = [], []
+        return queue
+
+    def make_transport(self, queue: str, prefetch: int = 10) -> Transport:
+        return MemoryTransport(
+            self._messages[queue], on_dead_letter=lambda s: self._dead[queue].append(s.delivery.body)
+        )
+
+    def publish(self, queue: str, bodies: Sequence[bytes]) -> None:
+        self._messages[queue] += [Delivery(body, queue=queue, transport="memory") for body in bodies]
+
+    def dead_letters(self, queue: str) -> list[bytes]:
+        return self._dead[queue]
+
+
+def opened(transport: Transport) -> Transport:
+    """Open a transport as the engine does."""
+    machine = transport.machine
+    if machine.can(Event.FAILED):
+        machine.fire(Event.FAILED)
+    machine.fire(Event.CONNECT if machine.can(Event.CONNECT) else Event.BACKOFF_EXPIRED)
+    transport.open(lambda: False)
+    return transport
+
+
+def verdict(delivery: Delivery, action: Action, delay: float = 0.0) -> Settlement:
+    return Settlement(delivery, Synced(), Verdict(action, "for the test", delay))
+
+
+def settle(transport: Transport, *work: Settlement, turns: int = 200) -> list[Fate]:
+    """Settle and turn the broker's I/O until all of it is final; the fates in the order given."""
+    final = {id(settlement) for settlement in transport.settle(work)}
+    for _ in range(turns):
+        if final >= {id(settlement) for settlement in work}:
+            break
+        assert not transport.receive(0, 0.05)
+        final |= {id(settlement) for settlement in transport.settle(())}
+    assert final >= {id(settlement) for settlement in work}, "a verdict never became final"
+    return [settlement.fate for settlement in work]

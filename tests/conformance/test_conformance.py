@@ -1,0 +1,310 @@
+"""What every transport does, whatever the broker: the seam's promises, one case each."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.machine import Event
+from chronicle.core.outcome import Action
+from chronicle.core.settlement import Fate
+from chronicle.errors import BrokerRefused, ConnectionLost
+from chronicle.transports.seam import DeadLetters, Transport
+from conformance.harness import Broker, opened, settle, verdict
+from support.waiting import wait_for
+
+Consume = Callable[[str], Transport]
+
+BODIES = {
+    "empty": b"",
+    "text": b'{"schema": "proca:action:2"}',
+    "invalid UTF-8": b"\xff\xfe\x80 not text",
+    "nul bytes": b"\0\0a\0",
+    "1 MiB": bytes(range(256)) * 4096,
+}
+PATIENCE = 20.0
+
+
+def take(transport: Transport, wanted: int, room: int = 10) -> list[Delivery]:
+    """Receive until so many are here; fails when they do not come."""
+    got: list[Delivery] = []
+
+    def enough() -> bool:
+        got.extend(transport.receive(min(room, wanted - len(got)), 0.05))
+        return len(got) >= wanted
+
+    wait_for(enough, PATIENCE, f"{wanted} deliveries", every=0)
+    return got
+
+
+def nothing_comes(transport: Transport, room: int = 10, turns: int = 6) -> bool:
+    return not any(transport.receive(room, 0.05) for _ in range(turns))
+
+
+def test_delivers_in_order_and_byte_for_byte(broker: Broker, consume: Consume) -> None:
+    """R-000-28, Z6."""
+    queue = broker.new_queue()
+    bodies = [*BODIES.values(), *(b"%d" % n for n in range(30))]
+    broker.publish(queue, bodies)
+    transport = consume(queue)
+    got: list[bytes] = []
+    while len(got) < len(bodies):
+        batch = take(transport, min(10, len(bodies) - len(got)))
+        got += [delivery.body for delivery in batch]
+        assert not any(delivery.redelivered for delivery in batch)
+        assert {delivery.queue for delivery in batch} == {queue}
+        assert {delivery.attempts for delivery in batch} == {1}
+        settle(transport, *(verdict(delivery, Action.ACK) for delivery in batch))
+    assert got == bodies
+
+
+@pytest.mark.parametrize("room", [1, 3])
+def test_never_more_than_there_is_room_for(broker: Broker, consume: Consume, room: int) -> None:
+    """R-000-38, D-7, X7."""
+    queue = broker.new_queue()
+    broker.publish(queue, [b"x"] * 5)
+    transport = consume(queue)
+    assert nothing_comes(transport, room=0, turns=3)
+    seen = 0
+
+    def all_seen() -> bool:
+        nonlocal seen
+        batch = transport.receive(room, 0.05)
+        assert len(batch) <= room
+        seen += len(batch)
+        return seen == 5
+
+    wait_for(all_seen, PATIENCE, "all five", every=0)
+
+
+@pytest.mark.parametrize("action", [Action.ACK, Action.DROP])
+def test_an_acknowledged_or_dropped_message_is_gone(broker: Broker, consume: Consume, action: Action) -> None:
+    """R-000-31, R-004-14."""
+    queue = broker.new_queue()
+    broker.publish(queue, [b"a", b"b"])
+    transport = consume(queue)
+    batch = take(transport, 2)
+    assert settle(transport, *(verdict(d, action) for d in batch)) == [Fate.DONE, Fate.DONE]
+    transport.close()
+    opened(transport)
+    assert nothing_comes(transport)
+    assert broker.dead_letters(queue) == [] or transport.promises.dead_letters is DeadLetters.NONE
+
+
+def test_a_requeued_message_comes_back_once_and_flagged(broker: Broker, consume: Consume) -> None:
+    """R-004-33."""
+    queue = broker.new_queue()
+    broker.publish(queue, [b"again"])
+    transport = consume(queue)
+    (first,) = take(transport, 1)
+    assert settle(transport, verdict(first, Action.REQUEUE)) == [Fate.DONE]
+    (second,) = take(transport, 1)
+    assert (second.body, second.redelivered) == (b"again", True)
+    assert second.attempts == 2
+    assert nothing_comes(transport)
+    settle(transport, verdict(second, Action.ACK))
+    assert nothing_comes(transport)
+
+
+def test_tries_are_counted_where_that_is_promised(broker: Broker, consume: Consume) -> None:
+    """D-2."""
+    queue = broker.new_queue()
+    broker.publish(queue, [b"again"])
+    transport = consume(queue)
+    if not transport.promises.counts:
+        pytest.skip("this broker counts nothing")
+    for tries in range(4):
+        (delivery,) = take(transport, 1)
+        assert (delivery.counted, delivery.attempts) == (tries, tries + 1)
+        settle(transport, verdict(delivery, Action.REQUEUE))
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_a_dead_letter_is_byte_identical(broker: Broker, consume: Consume, body: bytes) -> None:
+    """Z6, D-21."""
+    queue = broker.new_queue()
+    broker.publish(queue, [body])
+    transport = consume(queue)
+    if transport.promises.dead_letters is DeadLetters.NONE:
+        pytest.skip("no dead letters here")
+    (delivery,) = take(transport, 1)
+    assert settle(transport, verdict(delivery, Action.DEAD_LETTER)) == [Fate.DONE]
+    assert nothing_comes(transport)
+    assert broker.dead_letters(queue) == [body]
+
+
+def test_a_message_left_alone_is_given_back_at_close(broker: Broker, consume: Consume) -> None:
+    """D-11, D-17."""
+    queue = broker.new_queue()
+    broker.publish(queue, [b"left", b"untouched"])
+    transport = consume(queue)
+    left, _ = take(transport, 2)
+    transport.settle([verdict(left, Action.LEAVE)])
+    assert nothing_comes(transport)
+    transport.close()
+    opened(transport)
+    assert sorted(delivery.body for delivery in take(transport, 2)) == [b"left", b"untouched"]
+
+
+def test_a_verdict_from_an_earlier_connection_is_stale(broker: Broker, consume: Consume) -> None:
+    """RB2: it must not settle the message that now has the same name."""
+    queue = broker.new_queue()
+    broker.publish(queue, [b"one"])
+    transport = consume(queue)
+    (early,) = take(transport, 1)
+    transport.close()
+    assert [s.fate for s in transport.settle([verdict(early, Action.ACK)])] == [Fate.STALE]
+    opened(transport)
+    (late,) = take(transport, 1)
+    for action in Action:
+        assert settle(transport, verdict(early, action)) == [Fate.STALE]
+    assert settle(transport, verdict(late, Action.ACK)) == [Fate.DONE]
+    transport.close()
+    opened(transport)
+    assert nothing_comes(transport)
+
+
+def test_an_unknown_queue_is_refused_with_a_remedy(broker: Broker) -> None:
+    """D-9."""
+    if not broker.misses_queues:
+        pytest.skip("every queue is known here")
+    broker.new_queue()
+    transport = broker.make_transport("test.nobody-made-this")
+    with pytest.raises(BrokerRefused) as refused:
+        opened(transport)
+    assert "test.nobody-made-this" in refused.value.problem
+    assert refused.value.remedy
+    transport.close()
+
+
+def test_depth_counts_what_waits(broker: Broker, consume: Consume) -> None:
+    """D-19: the broker's own number."""
+    queue = broker.new_queue()
+    broker.publish(queue, [b"x"] * 7)
+    transport = consume(queue)
+    if transport.depth() is None:
+        pytest.skip("this broker does not tell")
+    batch = take(transport, 7)
+    settle(transport, *(verdict(delivery, Action.ACK) for delivery in batch))
+    wait_for(lambda: transport.depth() == 0, PATIENCE, "an empty queue")
+
+
+def test_after_stop_nothing_new_comes_and_settling_goes_on(broker: Broker, consume: Consume) -> None:
+    """R-000-25, R-000-26, D-11."""
+    queue = broker.new_queue()
+    broker.publish(queue, [b"held", b"also held"] + [b"too late"] * (not broker.live))
+    transport = consume(queue)
+    held = take(transport, 2)
+    transport.machine.fire(Event.STOP)
+    transport.stop()
+    if broker.live:
+        broker.publish(queue, [b"too late"])
+    assert nothing_comes(transport)
+    assert settle(transport, *(verdict(d, Action.ACK) for d in held)) == [Fate.DONE, Fate.DONE]
+    transport.machine.fire(Event.ALL_SETTLED)
+    transport.close()
+    opened(transport)
+    assert [delivery.body for delivery in take(transport, 1)] == [b"too late"]
+
+
+def test_wake_ends_a_wait(broker: Broker, consume: Consume) -> None:
+    """Seam: a finished syncer does not wait for the broker."""
+    transport = consume(broker.new_queue())
+    asleep = threading.Event()
+
+    def ring() -> None:
+        asleep.wait()
+        transport.wake()
+
+    ringer = threading.Thread(target=ring)
+    ringer.start()
+    asleep.set()
+    started = time.monotonic()
+    batch: Sequence[Delivery] = transport.receive(1, 600)
+    ringer.join()
+    assert not batch
+    assert time.monotonic() - started < 300, "the wait ran to its end"
+
+
+def test_a_ring_before_the_wait_is_not_lost(broker: Broker, consume: Consume) -> None:
+    transport = consume(broker.new_queue())
+    transport.wake()
+    started = time.monotonic()
+    assert not transport.receive(1, 600)
+    assert time.monotonic() - started < 300
+
+
+def test_a_delayed_requeue_keeps_its_time(broker: Broker, consume: Consume) -> None:
+    """D-1, D-2: a delay is a delay also for the broker."""
+    queue = broker.new_queue()
+    broker.publish(queue, [b"later", b"now"])
+    transport = consume(queue)
+    if not transport.promises.delays:
+        pytest.skip("the engine keeps delays for this broker")
+    later, now = take(transport, 2)
+    started = time.monotonic()
+    settle(transport, verdict(later, Action.REQUEUE, delay=0.4), verdict(now, Action.REQUEUE))
+    assert take(transport, 1)[0].body == b"now"
+    if transport.depth() is not None:
+        assert transport.depth() == 1
+    (back,) = take(transport, 1)
+    assert back.body == b"later"
+    assert time.monotonic() - started >= 0.39
+
+
+def test_two_consumers_share_a_queue_without_overlap(broker: Broker, consume: Consume) -> None:
+    if not broker.live:
+        pytest.skip("one consumer by nature")
+    queue = broker.new_queue()
+    bodies = [b"%d" % n for n in range(40)]
+    one, other = consume(queue), consume(queue)
+    broker.publish(queue, bodies)
+    got: list[bytes] = []
+
+    def all_here() -> bool:
+        for transport in (one, other):
+            batch = transport.receive(4, 0.02)
+            got.extend(delivery.body for delivery in batch)
+            settle(transport, *(verdict(delivery, Action.ACK) for delivery in batch))
+        return len(got) >= len(bodies)
+
+    wait_for(all_here, PATIENCE, "all messages", every=0)
+    assert sorted(got) == sorted(bodies)
+
+
+def test_a_lost_connection_is_told_and_the_message_comes_again(broker: Broker, consume: Consume) -> None:
+    """R-000-41."""
+    if broker.lose_connection is None:
+        pytest.skip("nothing to lose")
+    queue = broker.new_queue()
+    broker.publish(queue, [b"precious"])
+    transport = consume(queue)
+    (held,) = take(transport, 1)
+    broker.lose_connection(transport)
+
+    def told() -> bool:
+        try:
+            transport.receive(1, 0.05)
+        except ConnectionLost:
+            return True
+        return False
+
+    wait_for(told, PATIENCE, "the loss to be told", every=0)
+    transport.machine.fire(Event.FAILED)
+    transport.close()
+    opened(transport)
+    assert settle(transport, verdict(held, Action.ACK)) == [Fate.STALE]
+    assert [delivery.body for delivery in take(transport, 1)] == [b"precious"]
+
+
+def test_close_may_be_called_at_any_time(broker: Broker) -> None:
+    transport = broker.make_transport(broker.new_queue())
+    transport.close()
+    opened(transport)
+    transport.close()
+    transport.close()
+    transport.wake()
