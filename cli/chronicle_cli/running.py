@@ -1,0 +1,79 @@
+"""A run in the foreground: signals in, exit code out. What `consume` and `replay` share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from urllib.parse import unquote, urlsplit
+
+from chronicle.core.pipeline import Pipeline
+from chronicle.core.policy import Policy
+from chronicle.runtime.job import Job
+from chronicle.runtime.runner import Runner
+from chronicle.runtime.signals import stop_on_signal
+from chronicle.telemetry.events import Observer
+from chronicle.telemetry.masks import Secrets
+from chronicle.transports.seam import Transport
+from chronicle_cli import report
+from chronicle_cli.output import configure_logging, make_observer
+from chronicle_cli.settings import Output, Work
+
+
+def pipeline_of(work: Work, policy: Policy) -> Pipeline:
+    """The pipeline these settings ask for; the key store is read here, before anything is connected."""
+    keys = None
+    if work.keys:
+        from chronicle.proca.keystore import KeyStore
+
+        keys = KeyStore.load(work.keys)
+    return Pipeline(
+        work.schema,
+        keys,
+        work.require_decryption,
+        work.normalize_events,
+        work.max_body,
+        policy.max_retries,
+    )
+
+
+def observe(output: Output, queue: str, syncer: str, transport: Transport, url: str = "") -> Observer:
+    """Who tells the person or the log what happens; from here on also for Python's own logging."""
+    observer = make_observer(
+        output.log_format,
+        output.log_level,
+        output.live,
+        sys.stderr,
+        queue,
+        syncer,
+        transport.place,
+        secrets=Secrets(passwords_in(url)),
+    )
+    configure_logging(observer, output.log_level)
+    return observer
+
+
+def passwords_in(url: str) -> list[str]:
+    """The password of a URL, which must not show up in anything anybody logs (Z4)."""
+    password = urlsplit(url).password
+    return [unquote(password)] if password else []
+
+
+def run(job: Job, transport: Transport, observer: Observer) -> int:
+    """Run the job to its end; the exit code."""
+    runner = Runner(job, transport, observer)
+    with stop_on_signal(runner.stop, lambda: report.note("second signal: unfinished messages go back")):
+        ending = runner.run()
+    if ending.trace:
+        report.trace(ending.trace)
+    if ending.stuck:
+        leave_now(int(ending.code))
+    return int(ending.code)
+
+
+def leave_now(code: int) -> None:
+    """End the process although a syncer is still running: its thread would keep a normal exit waiting."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
