@@ -144,20 +144,26 @@ def _read(path: str) -> bytes:
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
             raise KeyStoreError(f"{name} is a symbolic link", "name the file itself") from None
         raise KeyStoreError(f"the key store {name} cannot be read: {_why(error)}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            raise KeyStoreError(f"the key store {name} is not a file", "name the file itself")
-        if facts.st_uid != os.geteuid():
-            raise KeyStoreError(
-                f"the key store {name} belongs to another user", "let the user who runs chronicle own it"
-            )
-        if facts.st_mode & 0o077:
-            raise KeyStoreError(f"others can read the key store {name}", f"chmod 600 {shlex.quote(name)}")
-        content = file.read(MAX_FILE + 1)
+    try:
+        _trust(os.fstat(descriptor), name)
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(MAX_FILE + 1)
+    finally:
+        os.close(descriptor)
     if len(content) > MAX_FILE:
         raise KeyStoreError(f"the key store {name} is larger than {MAX_FILE} bytes", "is it the right file?")
     return content
+
+
+def _trust(facts: os.stat_result, name: str) -> None:
+    if not stat.S_ISREG(facts.st_mode):
+        raise KeyStoreError(f"the key store {name} is not a file", "name the file itself")
+    if facts.st_uid != os.geteuid():
+        raise KeyStoreError(
+            f"the key store {name} belongs to another user", "let the user who runs chronicle own it"
+        )
+    if facts.st_mode & 0o077:
+        raise KeyStoreError(f"others can read the key store {name}", f"chmod 600 {shlex.quote(name)}")
 
 
 def _entries(content: bytes, name: str) -> dict[str, Any]:

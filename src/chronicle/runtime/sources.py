@@ -94,9 +94,11 @@ def _begin_document(first: bytes, second: bytes) -> bool:
     """Whether these two lines begin one document.
 
     The first must open something and not close it. So does the first of JSON lines when it was cut off;
-    but a document that has just been opened never goes on with a line that is an object by itself.
+    but after most cuts no document could go on with a line that is an object by itself.
     """
-    return first.lstrip()[:1] in (b"{", b"[") and not _is_json(first) and not _is_json(second, b"{")
+    if first.lstrip()[:1] not in (b"{", b"[") or _is_json(first):
+        return False
+    return first.rstrip().endswith((b":", b"[")) or not _is_json(second, b"{")
 
 
 def _is_json(line: bytes, opening: bytes = b"") -> bool:

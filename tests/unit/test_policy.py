@@ -1,0 +1,188 @@
+"""Every outcome has one verdict: the rows of 004, D-1, D-3, D-4, D-16, RB11."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chronicle.core.delivery import Delivery, Envelope, completed_cycles
+from chronicle.core.outcome import (
+    Action,
+    Asked,
+    Exhausted,
+    Failed,
+    Fatal,
+    Interrupted,
+    Invalid,
+    Outcome,
+    Synced,
+    Verdict,
+)
+from chronicle.core.policy import OnException, OnExhausted, OnFailure, OnInvalid, Policy, decide
+from chronicle.errors import Ask, DeadLetter, Drop, Retry
+
+FRESH = Delivery(b"{}", queue="q", transport="test")
+AGAIN = Delivery(b"{}", queue="q", transport="test", redelivered=True)
+WHY = "because"
+
+
+@pytest.mark.parametrize(
+    ("shows", "outcome", "policy", "first", "second"),
+    [
+        ("R-004-29", Synced(), Policy(), "ack", "ack"),
+        ("R-004-30 R-004-33", Failed(WHY), Policy(), "requeue", "dead-letter"),
+        ("R-004-16 R-004-18 D-4", Invalid(WHY), Policy(), "requeue", "dead-letter"),
+        ("D-20", Invalid(WHY, sealed=True), Policy(), "requeue", "dead-letter"),
+        ("R-004-31 R-004-32 D-16 D-17", Fatal(WHY), Policy(), "leave", "leave"),
+        ("R-004-14 D-3", Exhausted(4, 3), Policy(max_retries=3), "drop", "drop"),
+        ("D-11", Interrupted(), Policy(), "leave", "leave"),
+        ("D-1", Failed(WHY), Policy(OnFailure.DEAD_LETTER), "dead-letter", "dead-letter"),
+        ("D-1 R-000-33", Failed(WHY), Policy(OnFailure.REQUEUE), "requeue", "requeue"),
+        ("D-1 R-000-32", Failed(WHY), Policy(OnFailure.ACK), "ack", "ack"),
+        ("D-4", Invalid(WHY), Policy(on_invalid=OnInvalid.DEAD_LETTER), "dead-letter", "dead-letter"),
+        ("D-4", Invalid(WHY), Policy(OnFailure.ACK), "requeue", "dead-letter"),
+        ("D-3", Exhausted(4, 3), Policy(on_exhausted=OnExhausted.DEAD_LETTER), "dead-letter", "dead-letter"),
+        ("D-16", Asked(Retry(WHY, after=5), WHY), Policy(), "requeue", "requeue"),
+        ("D-16", Asked(DeadLetter(WHY), WHY), Policy(OnFailure.ACK), "dead-letter", "dead-letter"),
+        ("D-16", Asked(Drop(WHY), WHY), Policy(), "drop", "drop"),
+        ("D-16", Asked(Ask(WHY), WHY), Policy(), "requeue", "dead-letter"),
+    ],
+)
+def test_rows(shows: str, outcome: Outcome, policy: Policy, first: str, second: str) -> None:
+    """The first delivery of a message, and the same outcome when it came again."""
+    assert decide(outcome, FRESH, policy).action == first
+    assert decide(outcome, AGAIN, policy).action == second
+
+
+def test_D_3_the_reason_names_count_and_limit() -> None:
+    assert decide(Exhausted(4, 3), FRESH, Policy(max_retries=3)).reason == "4 retries, limit 3"
+
+
+def test_D_1_requeueing_for_ever_grows_its_delay() -> None:
+    assert decide(Failed(), FRESH, Policy(OnFailure.REQUEUE)).delay is None
+    assert decide(Failed(), FRESH, Policy()).delay == 0.0
+
+
+def test_D_16_a_syncer_chooses_the_delay() -> None:
+    assert decide(Asked(Retry(after=2.5), WHY), FRESH, Policy()).delay == 2.5
+    assert decide(Asked(Retry(), WHY), FRESH, Policy()).delay is None
+
+
+@pytest.mark.parametrize("after", [-1.0, float("inf"), float("nan")])
+def test_D_16_a_delay_that_is_none_is_refused(after: float) -> None:
+    with pytest.raises(ValueError, match="zero or more"):
+        Retry(after=after)
+
+
+def test_RB11_a_round_through_a_retry_queue_gets_its_two_tries() -> None:
+    """R-004-33 looks at the flag, which every round clears, and not at how often it was tried."""
+    headers = {"x-death": [{"queue": "q", "reason": "rejected", "count": 7}]}
+    back = Delivery(b"{}", queue="q", transport="test", envelope=Envelope(headers))
+    assert back.attempts == 8
+    assert decide(Failed(), back, Policy()).action == Action.REQUEUE
+
+
+FORGED: list[object] = [
+    [],
+    "str",
+    [1],
+    [{"count": "9"}],
+    {"queue": "q", "reason": "rejected", "count": 9},
+    -1,
+    [{"queue": "q", "reason": "rejected", "count": -1}],
+    None,
+    [None, [], "x"],
+    [{"queue": "q", "reason": "rejected", "count": True}],
+    [{"queue": "q", "reason": "rejected", "count": 2.5}],
+    [{"queue": ["q"], "reason": {}, "count": None}],
+    b"\xff",
+]
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_RB11_a_forged_x_death_counts_nothing(forged: object) -> None:
+    came = Delivery(b"", queue="q", transport="test", envelope=Envelope({"x-death": forged}))
+    assert came.attempts == 1
+    assert completed_cycles(came.headers) == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "facts", "attempts"),
+    [
+        ({}, {}, 1),
+        ({}, {"redelivered": True}, 2),
+        ({}, {"counted": 4}, 5),
+        ({"x-delivery-count": 3}, {"redelivered": True}, 4),
+        ({"x-chronicle-attempts": 6}, {}, 7),
+        ({"x-chronicle-attempts": "6", "x-delivery-count": -2}, {}, 1),
+        ({"x-death": [{"queue": "q", "reason": "rejected", "count": 2},
+                      {"queue": "q", "reason": "delivery_limit", "count": 1},
+                      {"queue": "q", "reason": "expired", "count": 50},
+                      {"queue": "other", "reason": "rejected", "count": 50}]}, {}, 4),
+    ],
+)  # fmt: skip
+def test_D_2_attempts(headers: dict[str, Any], facts: dict[str, Any], attempts: int) -> None:
+    came = Delivery(b"", queue="q", transport="test", envelope=Envelope(headers), **facts)
+    assert came.attempts == attempts
+
+
+HEADERS: st.SearchStrategy[Any] = st.dictionaries(
+    st.sampled_from(["x-death", "x-delivery-count", "x-chronicle-attempts", b"\xff"]),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.binary(max_size=3),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["count", "queue", "reason"]), inner),
+    ),
+)
+DELIVERIES = st.builds(
+    Delivery,
+    st.binary(max_size=5),
+    queue=st.sampled_from(["q", "", "x"]),
+    transport=st.just("test"),
+    redelivered=st.booleans(),
+    counted=st.integers(min_value=0),
+    envelope=st.builds(Envelope, HEADERS),
+)
+OUTCOMES: st.SearchStrategy[Outcome] = st.one_of(
+    st.builds(Synced),
+    st.builds(Failed, st.text()),
+    st.builds(Invalid, st.text(), st.booleans()),
+    st.builds(Exhausted, st.integers(), st.integers()),
+    st.builds(Fatal, st.text()),
+    st.builds(Interrupted),
+    st.builds(
+        Asked,
+        st.one_of(
+            st.builds(Retry, st.text(), st.none() | st.floats(min_value=0, max_value=1e9)),
+            st.builds(DeadLetter, st.text()),
+            st.builds(Drop, st.text()),
+        ),
+        st.text(),
+    ),
+)
+POLICIES = st.builds(
+    Policy,
+    st.sampled_from(OnFailure),
+    st.sampled_from(OnInvalid),
+    st.sampled_from(OnException),
+    st.sampled_from(OnExhausted),
+    st.none() | st.integers(min_value=1),
+)
+
+
+@given(DELIVERIES, OUTCOMES, POLICIES)
+def test_every_outcome_of_every_delivery_has_one_verdict(
+    delivery: Delivery, outcome: Outcome, policy: Policy
+) -> None:
+    """Nothing but success is acknowledged, unless `--on-failure ack` was asked for by name."""
+    verdict = decide(outcome, delivery, policy)
+    assert isinstance(verdict, Verdict)
+    assert delivery.attempts >= 1
+    if verdict.action is Action.ACK:
+        assert isinstance(outcome, Synced) or policy.on_failure is OnFailure.ACK
+    if verdict.action is Action.DROP:
+        assert isinstance(outcome, Exhausted) or (
+            isinstance(outcome, Asked) and isinstance(outcome.ask, Drop)
+        )
