@@ -1,0 +1,82 @@
+"""The fixtures that tests share: a broker for the run, brokers to break, and the real command.
+
+Rule: nothing starts before the first test that asks for it, and tests of the pure part never ask.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from support.fixtures import FOREIGN, Broker, StartChronicle, StartNode
+from support.process import ChronicleProcess
+from support.queues import Queues
+from support.rabbit import RabbitNode
+
+BROKERS: Final = frozenset({"rabbit", "private_rabbit"})
+UNIT: Final = Path(__file__).parent / "unit"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if UNIT in item.path.parents and BROKERS & set(getattr(item, "fixturenames", ())):
+            raise pytest.UsageError(f"{item.nodeid} is a unit test and asks for a broker")
+
+
+@pytest.fixture(scope="session")
+def rabbit() -> Iterator[Broker]:
+    """One RabbitMQ for the whole run; tests keep apart by queue names."""
+    url = os.environ.get(FOREIGN)
+    if url:
+        queues = Queues(url)
+        yield Broker(url, queues, None)
+        queues.clear()
+        return
+    node = RabbitNode()
+    try:
+        node.start()
+        yield Broker(node.url, node.queues, node)
+    finally:
+        node.close()
+
+
+@pytest.fixture(scope="module")
+def private_rabbit() -> Iterator[StartNode]:
+    """Starts nodes that a test may stop, freeze and kill; they end with the module."""
+    if os.environ.get(FOREIGN):
+        pytest.skip(f"needs a node of its own, and {FOREIGN} names a foreign one")
+    nodes: list[RabbitNode] = []
+
+    def start(
+        *, tls: bool = False, wrong_host: bool = False, settings: Mapping[str, str] | None = None
+    ) -> RabbitNode:
+        nodes.append(RabbitNode(tls=tls, wrong_host=wrong_host, settings=settings))
+        return nodes[-1].start()
+
+    yield start
+    for node in nodes:
+        node.close()
+
+
+@pytest.fixture
+def chronicle(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterator[StartChronicle]:
+    """Starts the real command, in `tmp_path` unless told; what still runs at the end is killed."""
+    started: list[ChronicleProcess] = []
+
+    def start(
+        *args: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+    ) -> ChronicleProcess:
+        output = tmp_path_factory.mktemp("chronicle")
+        started.append(ChronicleProcess(*args, cwd=cwd or tmp_path, output=output, env=env, stdin=stdin))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()

@@ -1,0 +1,51 @@
+"""What the shared fixtures give, for tests to annotate: the run's broker, and two ways to start things."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+import pytest
+
+from support.process import ChronicleProcess
+from support.queues import Queues
+from support.rabbit import RabbitNode
+
+FOREIGN: Final = "CHRONICLE_TEST_AMQP_URL"
+
+
+class Broker:
+    """The RabbitMQ of this run: one we started, or the one named by CHRONICLE_TEST_AMQP_URL."""
+
+    def __init__(self, url: str, queues: Queues, node: RabbitNode | None) -> None:
+        self.url = url
+        self.queues = queues
+        self._node = node
+
+    @property
+    def node(self) -> RabbitNode:
+        """The node, for rabbitmqctl and exact counts; shared, so nobody stops it."""
+        if self._node is None:
+            pytest.skip(f"needs control over the broker, and {FOREIGN} names a foreign one")
+        return self._node
+
+
+class StartNode(Protocol):
+    """Starts a node that its test may break (`private_rabbit`)."""
+
+    def __call__(
+        self, *, tls: bool = False, wrong_host: bool = False, settings: Mapping[str, str] | None = None
+    ) -> RabbitNode: ...
+
+
+class StartChronicle(Protocol):
+    """Starts the real command (`chronicle`)."""
+
+    def __call__(
+        self,
+        *args: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+    ) -> ChronicleProcess: ...

@@ -1,0 +1,184 @@
+"""A TCP proxy on loopback that spoils the way to a broker on demand.
+
+Rule 1: the mode counts for every connection, old and new, from the next piece of data on.
+Rule 2: a black hole holds what it has and delivers it when the mode changes; dropped replies are gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from enum import StrEnum
+from typing import Final, Self
+from urllib.parse import urlsplit, urlunsplit
+
+DEFAULT_PORTS: Final = {"amqp": 5672, "amqps": 5671, "redis": 6379, "rediss": 6379, "kafka": 9092}
+# Lingering for zero seconds turns a close into a reset.
+RESET: Final = struct.pack("ii", 1, 0)
+
+
+class Mode(StrEnum):
+    """What the proxy does with the data it gets."""
+
+    PASS = "pass"
+    BLACK_HOLE = "black-hole"
+    DELAY = "delay"
+    SLICE = "slice"
+    DROP_REPLIES = "drop-replies"
+
+
+class Proxy:
+    """Stands before the broker of a URL; `delay` is the pause before every piece in DELAY mode."""
+
+    def __init__(self, url: str, *, delay: float = 0.2) -> None:
+        parts = urlsplit(url)
+        self._target = (parts.hostname or "127.0.0.1", parts.port or DEFAULT_PORTS[parts.scheme])
+        self._delay = delay
+        self._mode = Mode.PASS
+        self._change = threading.Condition()
+        self._lines: set[_Line] = set()
+        self._listener: socket.socket | None = None
+        self._port = 0
+        self.accept()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open now."""
+        with self._change:
+            return len(self._lines)
+
+    def url_for(self, url: str) -> str:
+        """The same URL, by way of the proxy; the host's name stays, for the sake of certificates."""
+        parts = urlsplit(url)
+        user = parts.netloc.rpartition("@")[0]
+        place = f"{parts.hostname or '127.0.0.1'}:{self._port}"
+        return urlunsplit(parts._replace(netloc=f"{user}@{place}" if user else place))
+
+    def set(self, mode: Mode) -> None:
+        """Treat all data like this from now on."""
+        with self._change:
+            self._mode = mode
+            self._change.notify_all()
+
+    def cut(self) -> int:
+        """Reset every open connection; how many there were. New ones are taken as before."""
+        with self._change:
+            lines, self._lines = self._lines, set()
+            self._change.notify_all()
+        for line in lines:
+            line.reset()
+        return len(lines)
+
+    def refuse(self) -> None:
+        """Take no new connections: the port is closed. Open ones go on."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            _hang_up(listener)
+
+    def accept(self) -> None:
+        """Take connections, on the port it always had."""
+        if self._listener is None:
+            # create_server allows reuse: open connections still hold the port after `refuse`.
+            self._listener = listener = socket.create_server(("127.0.0.1", self._port), backlog=64)
+            self._port = int(listener.getsockname()[1])
+            threading.Thread(target=self._serve, args=(listener,), daemon=True).start()
+
+    def close(self) -> None:
+        """Close the port and reset what is open."""
+        self.refuse()
+        self.cut()
+
+    def _serve(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(self._target, timeout=10.0)
+            except OSError:
+                _hang_up(client)
+                continue
+            server.settimeout(None)
+            line = _Line(client, server)
+            with self._change:
+                self._lines.add(line)
+            for replies in (False, True):
+                line.threads.append(threading.Thread(target=self._carry, args=(line, replies), daemon=True))
+            for thread in line.threads:
+                thread.start()
+
+    def _carry(self, line: _Line, replies: bool) -> None:
+        source, sink = (line.server, line.client) if replies else (line.client, line.server)
+        with contextlib.suppress(OSError):
+            while (data := source.recv(65536)) and self._forward(line, data, sink, replies):
+                pass
+        with self._change:
+            ours = line in self._lines
+            self._lines.discard(line)
+            self._change.notify_all()
+        if ours:
+            _hang_up(line.client)
+            _hang_up(line.server)
+
+    def _forward(self, line: _Line, data: bytes, sink: socket.socket, replies: bool) -> bool:
+        """Treat one piece of data as the mode says; False when its connection was cut meanwhile."""
+        with self._change:
+            self._change.wait_for(lambda: self._mode is not Mode.BLACK_HOLE or line not in self._lines)
+            mode = self._mode
+            if line not in self._lines:
+                return False
+        if mode is Mode.DROP_REPLIES and replies:
+            return True
+        if mode is Mode.DELAY:
+            time.sleep(self._delay)
+        if mode is Mode.SLICE:
+            for byte in data:
+                sink.sendall(bytes((byte,)))
+        else:
+            sink.sendall(data)
+        return True
+
+
+class _Line:
+    """One connection: both its sockets and the two threads that carry data between them."""
+
+    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+        self.client = client
+        self.server = server
+        self.threads: list[threading.Thread] = []
+        for end in (client, server):
+            # Slices are to leave one by one, not collected by the kernel.
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def reset(self) -> None:
+        # A socket is closed only when no thread waits in it. Shutting the reading side wakes a reader
+        # without a goodbye to the peer; a blocked writer needs the other side shut as well.
+        for how in (socket.SHUT_RD, socket.SHUT_RDWR):
+            for end in (self.client, self.server):
+                with contextlib.suppress(OSError):
+                    end.shutdown(how)
+            for thread in self.threads:
+                thread.join(0.5)
+            if not any(thread.is_alive() for thread in self.threads):
+                break
+        for end in (self.client, self.server):
+            with contextlib.suppress(OSError):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            end.close()
+
+
+def _hang_up(end: socket.socket) -> None:
+    # A thread that waits in accept or recv is woken by shutdown, not by close.
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()

@@ -1,0 +1,285 @@
+"""A private RabbitMQ node that a test may stop, freeze or kill.
+
+Rule 1: everything it opens is on loopback, on ports of its own, in a folder of its own.
+Rule 2: every wait has a deadline; what does not come up fails with the node's last log lines.
+Rule 3: it ends only the processes it started, by their pids.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from support.certs import Certs, Pair, make_certs
+from support.queues import Queues
+from support.waiting import wait_for
+
+# The wrapper in /usr/sbin changes user and folder; the script behind it does not.
+BIN: Final = Path("/usr/lib/rabbitmq/bin")
+START_TIMEOUT: Final = 90.0
+STOP_TIMEOUT: Final = 30.0
+# The distribution listens on every interface unless told, and idle schedulers spin.
+LOOPBACK: Final = "-kernel inet_dist_use_interface {127,0,0,1}"
+QUIET: Final = "+sbwt none +sbwtdcpu none +sbwtdio none"
+# The figures of a quorum queue are as old as its tick, 5 s unless told.
+ADVANCED: Final = "[{rabbit, [{quorum_tick_interval, 100}]}].\n"
+# Until a quorum queue has its leader back it claims to be empty, which a test would take for a loss. A call
+# that comes before the election may never be answered, so each is short and the question is asked again.
+ALL_HAVE_LEADERS: Final = """
+    lists:all(fun(Queue) -> element(1, ra:members(amqqueue:get_pid(Queue), 500)) =:= ok end,
+              [Queue || Queue <- rabbit_amqqueue:list(), amqqueue:get_type(Queue) =:= rabbit_quorum_queue]).
+"""
+# RabbitMQ keeps a new quorum queue's election papers in memory for up to 3 s; killed before, that queue
+# never finds a leader again. This writes them down.
+WRITE_PAPERS: Final = "[dets:sync(Table) || Table <- dets:all()]."
+
+
+class RabbitNode:
+    """One node with its own data, ports and epmd; `start` it, and `close` it at the end.
+
+    `settings` are further lines of rabbitmq.conf. With `tls` there is a second listener that demands a
+    client certificate; with `wrong_host` it shows a certificate for another name.
+    """
+
+    def __init__(
+        self, *, tls: bool = False, wrong_host: bool = False, settings: Mapping[str, str] | None = None
+    ) -> None:
+        if not (BIN / "rabbitmq-server").exists():
+            raise RuntimeError(f"RabbitMQ is not installed: no rabbitmq-server in {BIN}")
+        self.folder = Path(tempfile.mkdtemp(prefix="chronicle-rabbit-"))
+        self._port, self._management, dist, epmd, self._tls_port = free_ports(5)
+        self._epmd_port = epmd
+        self.url = f"amqp://guest:guest@127.0.0.1:{self._port}/%2F"
+        self.management_url = f"http://guest:guest@127.0.0.1:{self._management}"
+        self.certs: Certs | None = make_certs(self.folder / "certs") if tls or wrong_host else None
+        self.queues = Queues(self.url)
+        self._environment = self._write(dist, dict(settings or {}), wrong_host)
+        self._epmd: subprocess.Popen[bytes] | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+        self._frozen = False
+
+    @property
+    def tls_url(self) -> str:
+        """The listener that asks for a client certificate; the password still decides who it is."""
+        if self.certs is None:
+            raise RuntimeError("this node was made without tls=True")
+        return f"amqps://guest:guest@localhost:{self._tls_port}/%2F"
+
+    @property
+    def pid(self) -> int:
+        """The pid of the Erlang machine, not of the shell that started it."""
+        return int(self._pid_file.read_text())
+
+    @property
+    def running(self) -> bool:
+        return self._server is not None and self._server.poll() is None
+
+    def start(self, timeout: float = START_TIMEOUT) -> RabbitNode:
+        """Start the node, with the data it had, and return when it is ready for work."""
+        if self.running:
+            raise RuntimeError("the node is running")
+        deadline = time.monotonic() + timeout
+        self._pid_file.unlink(missing_ok=True)
+        self._start_epmd()
+        with (self.folder / "console.log").open("ab") as console:
+            server = self._server = subprocess.Popen(
+                [BIN / "rabbitmq-server"],
+                env=self._environment,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                start_new_session=True,
+            )
+        while not self._ready():
+            if server.poll() is not None:
+                raise RuntimeError(f"RabbitMQ ended while starting; its last lines:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                tail = self.log_tail()
+                self._end(signal.SIGKILL)
+                raise RuntimeError(f"RabbitMQ was not ready after {timeout:g} s; its last lines:\n{tail}")
+            time.sleep(0.1)
+        self._await_leaders()
+        return self
+
+    def stop(self) -> None:
+        """Stop the node in good order (TERM); its data stays."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the node (KILL); durable data stays."""
+        if self.running and not self._frozen:
+            self.ctl("eval", WRITE_PAPERS)
+        self._end(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stop the node's clock: connections stay open and nobody answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self._frozen = True
+
+    def thaw(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+        self._frozen = False
+
+    def ctl(self, *args: str, timeout: float = 60.0) -> str:
+        """What `rabbitmqctl` says to this node; fails when it fails."""
+        try:
+            done = self._ctl(args, timeout)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"rabbitmqctl {args[0]} took longer than {timeout:g} s") from None
+        if done.returncode:
+            raise RuntimeError(f"rabbitmqctl {args[0]} failed: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
+
+    def stop_app(self) -> None:
+        """Stop the broker inside the running Erlang machine: the quick half of a restart."""
+        self.ctl("stop_app")
+
+    def start_app(self) -> None:
+        self.ctl("start_app")
+        self.ctl("await_startup")
+        self._await_leaders()
+
+    def counts(self, queue: str) -> tuple[int, int]:
+        """Messages ready and unacknowledged, as the queue counts them; a quorum queue's are a tick old."""
+        columns = ("name", "messages_ready", "messages_unacknowledged")
+        for line in self.ctl("list_queues", "--silent", "--no-table-headers", *columns).splitlines():
+            name, ready, unacknowledged = line.split("\t")
+            if name == queue:
+                return int(ready), int(unacknowledged)
+        raise RuntimeError(f"there is no queue {queue}")
+
+    def log_tail(self, lines: int = 15) -> str:
+        """The last lines the node wrote, wherever it wrote them."""
+        files = [*sorted((self.folder / "log").glob("*.log")), self.folder / "console.log"]
+        text = "".join(file.read_text(errors="replace") for file in files if file.exists())
+        return "\n".join(text.splitlines()[-lines:]) or "(none)"
+
+    def close(self) -> None:
+        """End the node and its epmd, and remove the folder."""
+        self._end(signal.SIGKILL)
+        if self._epmd is not None:
+            self._epmd.kill()
+            self._epmd.wait()
+            self._epmd = None
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.folder / "pid"
+
+    def _ready(self) -> bool:
+        # The port opens before the node works, and is cheaper to ask than rabbitmqctl.
+        with socket.socket() as probe:
+            probe.settimeout(1.0)
+            if probe.connect_ex(("127.0.0.1", self._port)):
+                return False
+        try:
+            return self._ctl(("await_startup",), 20.0).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def _await_leaders(self) -> None:
+        wait_for(lambda: self.ctl("eval", ALL_HAVE_LEADERS).strip() == "true", 30, "leaders of quorum queues")
+
+    def _ctl(self, args: tuple[str, ...], timeout: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [BIN / "rabbitmqctl", *args],
+            env=self._environment,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def _start_epmd(self) -> None:
+        # Started here, in the foreground, so that its pid is known: Erlang would leave one behind.
+        if self._epmd is None or self._epmd.poll() is not None:
+            self._epmd = subprocess.Popen(
+                ["epmd", "-address", "127.0.0.1", "-port", str(self._epmd_port)],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+
+    def _end(self, how: signal.Signals) -> None:
+        server = self._server
+        if server is None or server.poll() is not None:
+            return
+        # A node killed while it starts may not have written its pid yet; its session is ours all the same.
+        if not self._pid_file.exists():
+            os.killpg(server.pid, signal.SIGKILL)
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                self.thaw()
+                os.kill(self.pid, how)
+        try:
+            server.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait(STOP_TIMEOUT)
+            raise RuntimeError(f"RabbitMQ did not end within {STOP_TIMEOUT:g} s of {how.name}") from None
+
+    def _write(self, dist: int, settings: dict[str, str], wrong_host: bool) -> dict[str, str]:
+        """Write the node's files; the environment that leads it there."""
+        conf = {
+            "listeners.tcp.1": f"127.0.0.1:{self._port}",
+            "management.tcp.ip": "127.0.0.1",
+            "management.tcp.port": str(self._management),
+            "loopback_users": "none",
+            "disk_free_limit.absolute": "50MB",
+            "vm_memory_high_watermark.absolute": "1GB",
+        }
+        if self.certs is not None:
+            shown: Pair = self.certs.wrong_host if wrong_host else self.certs.server
+            conf |= {
+                "listeners.ssl.1": f"127.0.0.1:{self._tls_port}",
+                "ssl_options.cacertfile": str(self.certs.ca),
+                "ssl_options.certfile": str(shown.cert),
+                "ssl_options.keyfile": str(shown.key),
+                "ssl_options.verify": "verify_peer",
+                "ssl_options.fail_if_no_peer_cert": "true",
+            }
+        lines = [f"{key} = {value}\n" for key, value in (conf | settings).items()]
+        (self.folder / "rabbitmq.conf").write_text("".join(lines))
+        (self.folder / "advanced.config").write_text(ADVANCED)
+        (self.folder / "plugins").write_text("[rabbitmq_management].\n")
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LANG": "C.UTF-8",
+            "HOME": str(self.folder),
+            "RABBITMQ_NODENAME": f"chronicle-{self._port}@localhost",
+            "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(self.folder / "advanced.config"),
+            "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
+            "RABBITMQ_LOG_BASE": str(self.folder / "log"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
+            "RABBITMQ_PID_FILE": str(self._pid_file),
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+            "RABBITMQ_DIST_PORT": str(dist),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{LOOPBACK} {QUIET}",
+            "RABBITMQ_CTL_ERL_ARGS": LOOPBACK,
+            "ERL_EPMD_PORT": str(self._epmd_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+        }
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on; all held at once, so that no two are the same."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
