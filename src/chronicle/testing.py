@@ -23,7 +23,6 @@ from chronicle.core.outcome import Outcome
 from chronicle.core.pipeline import Pipeline, Schema
 from chronicle.core.policy import OnException, OnFailure, OnInvalid, Policy
 from chronicle.core.settlement import Settlement
-from chronicle.proca.keystore import KeyStore
 from chronicle.runtime.job import Bounds, Job
 from chronicle.runtime.loader import look_at
 from chronicle.runtime.runner import Runner
@@ -84,6 +83,11 @@ def run_syncer(
 
     The words are those of `chronicle consume`; `keys` is a key store's file or its JSON.
     """
+    store = None
+    if keys:
+        from chronicle.proca.keystore import KeyStore  # loads NaCl
+
+        store = KeyStore.load(keys)
     witness = _Witness()
     dead: list[DeadLettered] = []
     transport = MemoryTransport(
@@ -93,7 +97,7 @@ def run_syncer(
     name = getattr(syncer, "__qualname__", type(syncer).__name__)
     job = Job(
         look_at(syncer, name),
-        Pipeline(Schema(schema), KeyStore.load(keys) if keys else None),
+        Pipeline(Schema(schema), store),
         Policy(OnFailure(on_failure), OnInvalid(on_invalid), OnException(on_exception)),
         concurrency,
         2 * concurrency,

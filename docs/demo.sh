@@ -1,0 +1,27 @@
+#!/bin/sh
+# The main job on the embedded queue, in a folder that is thrown away: run by `make demo`.
+set -eu
+exec 2>&1  # in order, also through a pipe
+demo=$(cd "$(dirname "$0")/demo" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
+show() {
+    printf '\n\033[1m$ chronicle %s\033[0m\n' "$*"
+    chronicle "$@"
+}
+
+run() {
+    show consume --queue "$1" --syncer "$2" --app-dir "$demo" --until-empty --log-format pretty --no-live
+}
+
+echo "Four supporters signed. One of them left no e-mail address, and the syncer is not ready for that."
+show publish --queue demo "$demo/messages.jsonl"
+run demo my_crm:sync
+
+printf '\nThree were acknowledged. The one that failed was tried twice and waits in the dead letters, demo.dlq.\n'
+echo "The syncer is mended, and the dead letter brought back:"
+run demo.dlq my_crm:sync_mended
+
+printf '\nNothing was lost. The syncer is docs/demo/my_crm.py; the next step is README.md.\n'
