@@ -1,0 +1,74 @@
+"""The numbers of one run: plain integers in memory, zero at every start (D-19, R-004-42)."""
+
+from __future__ import annotations
+
+from chronicle.core.outcome import Action
+from chronicle.core.settlement import Fate, Settlement
+
+
+class Counters:
+    """What happened so far. Only the pump writes here, so nothing is locked.
+
+    `nack` is what went back or aside: requeued and dead-lettered together (R-004-41). `stale` are results
+    that came after their connection was gone, `ack_retry` verdicts the broker did not take, `sealed`
+    messages passed on without being decrypted.
+    """
+
+    __slots__ = ("ack", "ack_retry", "dead_lettered", "dropped", "inflight", "nack", "queued", "received",
+                 "reconnects", "requeued", "sealed", "stale")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.queued = 0
+        self.received = 0
+        self.ack = 0
+        self.nack = 0
+        self.requeued = 0
+        self.dead_lettered = 0
+        self.dropped = 0
+        self.ack_retry = 0
+        self.reconnects = 0
+        self.inflight = 0
+        self.stale = 0
+        self.sealed = 0
+
+    def settled(self, settlement: Settlement) -> None:
+        """Count what became of one delivery; a verdict counts only when it was carried out."""
+        fate = settlement.fate
+        if fate is Fate.DONE:
+            action = settlement.verdict.action
+            if action is Action.ACK:
+                self.ack += 1
+            elif action is Action.REQUEUE:
+                self.requeued += 1
+                self.nack += 1
+            elif action is Action.DEAD_LETTER:
+                self.dead_lettered += 1
+                self.nack += 1
+            elif action is Action.DROP:
+                self.dropped += 1
+        elif fate is Fate.STALE:
+            self.stale += 1
+        elif fate is Fate.FAILED:
+            self.ack_retry += 1
+
+    @property
+    def handled(self) -> int:
+        """Messages that ended in a known place."""
+        return self.ack + self.nack + self.dropped
+
+    def facts(self) -> dict[str, int]:
+        """Every counter by its name, in the order a person reads them."""
+        return {
+            "queued": self.queued,
+            "received": self.received,
+            "ack": self.ack,
+            "nack": self.nack,
+            "requeued": self.requeued,
+            "dead_lettered": self.dead_lettered,
+            "dropped": self.dropped,
+            "ack_retry": self.ack_retry,
+            "reconnects": self.reconnects,
+            "inflight": self.inflight,
+            "stale": self.stale,
+            "sealed": self.sealed,
+        }

@@ -1,0 +1,142 @@
+"""What is told to the outside: the names of events, the facts of a verdict, and the one who listens.
+
+Rule 1: one event per verdict, after settling; everything else is rare (style rule 8).
+Rule 2 (D-21): ids, sizes and reasons. Of headers, properties and body nothing is told but the action's id.
+Rule 3 (Z10): whatever a producer can choose is cleaned and cut.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+from chronicle.core.outcome import Action, Synced
+from chronicle.core.settlement import Fate, Settlement
+from chronicle.telemetry.counters import Counters
+from chronicle.telemetry.secrets import cap, clean, redact
+
+STARTING: Final = "consumer.starting"
+READY: Final = "consumer.ready"
+STOPPING: Final = "consumer.stopping"
+STOPPED: Final = "consumer.stopped"
+LOST: Final = "connection.lost"
+RETRY: Final = "connection.retry"
+DEAD_LETTERS_UNKNOWN: Final = "queue.dead_letters_unknown"
+ACKED: Final = "message.acked"
+REQUEUED: Final = "message.requeued"
+DEAD_LETTERED: Final = "message.dead_lettered"
+DROPPED: Final = "message.dropped"
+LEFT: Final = "message.left"
+STALE: Final = "message.stale"
+SETTLE_FAILED: Final = "message.settle_failed"
+FATAL: Final = "syncer.fatal"
+CIRCUIT_OPEN: Final = "keys.circuit_open"
+CRASHED: Final = "process.crashed"
+LOG: Final = "log"
+LINES_DROPPED: Final = "log.lines_dropped"
+
+_NAMES: Final = {
+    Action.ACK: (ACKED, logging.INFO),
+    Action.REQUEUE: (REQUEUED, logging.WARNING),
+    Action.DEAD_LETTER: (DEAD_LETTERED, logging.WARNING),
+    Action.DROP: (DROPPED, logging.ERROR),
+    Action.LEAVE: (LEFT, logging.WARNING),
+}
+# Where a delivery stands at its broker. A Kafka key is not among them: it is often an e-mail address.
+_PLACES: Final = ("delivery_tag", "exchange", "routing_key", "topic", "partition", "offset", "stream", "id",
+                  "channel", "file", "line")  # fmt: skip
+
+
+class Observer(Protocol):
+    """Somebody who is told what happens. Never raises, never waits long."""
+
+    def event(self, name: str, level: int, text: str, **facts: Any) -> None:
+        """Something rare happened."""
+
+    def settled(self, batch: Sequence[Settlement]) -> None:
+        """These deliveries have their fate: after settling, once per turn."""
+
+    def tick(self, counters: Counters) -> None:
+        """A few times a second, from the pump."""
+
+    def close(self, counters: Counters) -> None:
+        """The run is over."""
+
+
+class Silent:
+    """An observer that tells nobody."""
+
+    def event(self, name: str, level: int, text: str, **facts: Any) -> None: ...
+
+    def settled(self, batch: Sequence[Settlement]) -> None: ...
+
+    def tick(self, counters: Counters) -> None: ...
+
+    def close(self, counters: Counters) -> None: ...
+
+
+def state_change(transport: str) -> str:
+    """The name of a transition's event (R-000-43): `rabbitmq_trigger.state_change`."""
+    return f"{transport}_trigger.state_change"
+
+
+@lru_cache(maxsize=2048)
+def label(text: str) -> str:
+    """A name somebody else chose, fit for a log: few and often the same, so each is cleaned once."""
+    return cap(clean(redact(text)), 200)
+
+
+def number(value: int) -> int | str:
+    """A whole number that every reader of JSON can take; a body may hold one of five thousand digits."""
+    return value if -(2**63) <= value < 2**63 else f"a number of {value.bit_length()} bits"
+
+
+def is_plain_ack(settlement: Settlement) -> bool:
+    """Nothing to remark: the syncer said True, the broker took the ack, and no stage left a note."""
+    return (
+        settlement.fate is Fate.DONE
+        and settlement.verdict.action is Action.ACK
+        and type(settlement.outcome) is Synced
+        and not settlement.notes
+    )
+
+
+def verdict_facts(settlement: Settlement) -> tuple[str, int, dict[str, Any]]:
+    """The event of one verdict: its name, its level, and the delivery's facts (R-000-44)."""
+    delivery, verdict = settlement.delivery, settlement.verdict
+    plain = is_plain_ack(settlement)
+    facts: dict[str, Any] = {"queue": label(delivery.queue)}
+    origin = delivery.origin
+    for place in _PLACES:
+        if place in origin:
+            value = origin[place]
+            facts[place] = number(value) if type(value) is int else label(str(value))
+    facts["action_id"] = None if settlement.action_id is None else number(settlement.action_id)
+    facts["size"] = len(delivery.body)
+    facts["redelivered"] = delivery.redelivered
+    # The attempts may stand in headers that nobody has decoded; an ack is not worth decoding them.
+    if not plain or delivery.redelivered or delivery.counted:
+        facts["attempts"] = delivery.attempts
+    facts["acked"] = verdict.action is Action.ACK and settlement.fate is Fate.DONE
+    facts["latency_ms"] = round(settlement.seconds * 1000, 3)
+    if plain:
+        return ACKED, logging.INFO, facts
+    facts["reason"] = cap(clean(redact(verdict.reason)), 500)
+    if settlement.notes:
+        facts["notes"] = [label(note) for note in settlement.notes]
+    if settlement.error:
+        facts["error"] = cap(clean(redact(settlement.error)), 500)
+    return (*_name(settlement), facts)
+
+
+def _name(settlement: Settlement) -> tuple[str, int]:
+    action = settlement.verdict.action
+    if settlement.fate is Fate.STALE:
+        return STALE, logging.WARNING
+    if settlement.fate is Fate.FAILED:
+        return SETTLE_FAILED, logging.WARNING
+    name, level = _NAMES[action]
+    # An ack with a note, or of a message that failed (`--on-failure ack`), deserves a look.
+    return name, max(level, logging.WARNING)

@@ -1,0 +1,52 @@
+"""The counters of a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.outcome import Action, Synced, Verdict
+from chronicle.core.settlement import Fate, Settlement
+from chronicle.telemetry.counters import Counters
+
+
+def settlement(action: Action, fate: Fate = Fate.DONE) -> Settlement:
+    delivery = Delivery(b"{}", queue="q", transport="memory")
+    return Settlement(delivery, Synced(), Verdict(action, "why"), fate=fate)
+
+
+@pytest.mark.parametrize(
+    ("action", "counted"),
+    [
+        (Action.ACK, {"ack"}),
+        (Action.REQUEUE, {"requeued", "nack"}),
+        (Action.DEAD_LETTER, {"dead_lettered", "nack"}),
+        (Action.DROP, {"dropped"}),
+        (Action.LEAVE, set()),
+    ],
+)
+def test_r_004_40_41_a_verdict_that_was_carried_out_is_counted_by_its_action(
+    action: Action, counted: set[str]
+) -> None:
+    counters = Counters()
+    counters.settled(settlement(action))
+    assert {name for name, count in counters.facts().items() if count} == counted
+    assert counters.handled == (1 if counted else 0)
+
+
+@pytest.mark.parametrize("action", list(Action))
+@pytest.mark.parametrize(("fate", "counted"), [(Fate.STALE, "stale"), (Fate.FAILED, "ack_retry")])
+def test_d_19_a_verdict_that_was_not_carried_out_counts_as_nothing_else(
+    action: Action, fate: Fate, counted: str
+) -> None:
+    counters = Counters()
+    counters.settled(settlement(action, fate))
+    assert {name: count for name, count in counters.facts().items() if count} == {counted: 1}
+
+
+def test_d_19_r_004_42_every_counter_is_there_and_begins_at_zero() -> None:
+    facts = Counters().facts()
+    assert set(facts) == set(Counters.__slots__)
+    assert set(facts) >= {"queued", "received", "ack", "nack", "requeued", "dead_lettered", "dropped",
+                          "ack_retry", "reconnects", "inflight"}  # fmt: skip
+    assert not any(facts.values())
