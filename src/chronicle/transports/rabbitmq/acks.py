@@ -51,6 +51,10 @@ class TagLedger:
         """How many tags nobody has finished."""
         return len(self._open)
 
+    def __contains__(self, tag: int) -> bool:
+        """Whether the tag came and nobody has finished it."""
+        return tag in self._open
+
     def delivered(self, tag: int) -> None:
         """A delivery came; its tag is open. Raises ConnectionLost when the broker's count is off."""
         if tag <= self._newest:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, assert_never
 
 from pika import exceptions
 from pika.channel import Channel
@@ -186,12 +186,9 @@ class RabbitTransport:
         ledger = self._ledger
         for settlement in work:
             epoch, tag = settlement.delivery.handle
-            if ledger is None or epoch != self._epoch:
-                known = False
-            elif settlement.verdict.action in (Action.ACK, Action.DROP):
-                known = ledger.ack(tag)
-            else:
-                known = ledger.nack(tag, requeue=settlement.verdict.action is Action.REQUEUE)
+            known = (
+                ledger is not None and epoch == self._epoch and _note(ledger, tag, settlement.verdict.action)
+            )
             settlement.fate = Fate.DONE if known else Fate.STALE
         if work and ledger is not None and self._connection is not None:
             self._look_for_the_end()
@@ -278,6 +275,20 @@ class RabbitTransport:
         self._ended(ConnectionLost(f"{self._place}: the broker cancelled the consumer; is the queue gone?"))
         if self.machine.can(Event.CANCELLED):
             self.machine.fire(Event.CANCELLED)
+
+
+def _note(ledger: TagLedger, tag: int, action: Action) -> bool:
+    """Tell the ledger what to do with a tag; False if the tag is not open."""
+    match action:
+        case Action.ACK | Action.DROP:
+            return ledger.ack(tag)
+        case Action.REQUEUE:
+            return ledger.nack(tag, requeue=True)
+        case Action.DEAD_LETTER:
+            return ledger.nack(tag, requeue=False)
+        case Action.LEAVE:  # the broker has it back when the channel closes
+            return tag in ledger
+    assert_never(action)
 
 
 def _never(*_: object) -> None:
