@@ -10,11 +10,23 @@ import pytest
 
 from chronicle.transports.seam import Transport
 from conformance.harness import Broker, LocalBroker, MemoryBroker, opened
+from conformance.rabbitmq import RabbitBroker
+from support.proxy import Proxy
+
+
+def rabbitmq(request: pytest.FixtureRequest, *, quorum: bool) -> Broker:
+    queues = request.getfixturevalue("rabbit").queues
+    proxy = Proxy(queues.url)
+    request.addfinalizer(proxy.close)
+    return RabbitBroker(queues, proxy, quorum=quorum)
+
 
 # A harness may ask for fixtures of its own: it is given the request, and the folder of the test.
 BROKERS: Final[Mapping[str, Callable[[pytest.FixtureRequest, Path], Broker]]] = {
     "local": lambda request, folder: LocalBroker(folder),
     "memory": lambda request, folder: MemoryBroker(),
+    "rabbitmq-classic": lambda request, folder: rabbitmq(request, quorum=False),
+    "rabbitmq-quorum": lambda request, folder: rabbitmq(request, quorum=True),
 }
 
 

@@ -134,7 +134,7 @@ def test_a_dead_letter_is_byte_identical(broker: Broker, consume: Consume, body:
     (delivery,) = take(transport, 1)
     assert settle(transport, verdict(delivery, Action.DEAD_LETTER)) == [Fate.DONE]
     assert nothing_comes(transport)
-    assert broker.dead_letters(queue) == [body]
+    wait_for(lambda: broker.dead_letters(queue) == [body], PATIENCE, "the dead letter")
 
 
 def test_a_message_left_alone_is_given_back_at_close(broker: Broker, consume: Consume) -> None:
