@@ -7,6 +7,7 @@ Rule 2 (D-10): Reconnecting goes back to Connecting when the backoff is over; id
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -58,3 +59,5 @@ RABBIT: Final[Table] = {
     (Rabbit.DISCONNECTED, Event.ALL_SETTLED): Rabbit.DISCONNECTED,
     (Rabbit.DISCONNECTED, Event.DEADLINE): Rabbit.DISCONNECTED,
 }
+
+TABLES: Final[Mapping[str, Table]] = {"RabbitMQ": RABBIT}

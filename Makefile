@@ -1,0 +1,42 @@
+# One command each. Everything they need is set up at the first call and left alone afterwards.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test style types lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
+
+demo: $(READY) ## the main job on the embedded queue: acknowledged, dead-lettered, brought back
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh docs/demo.sh
+
+test: style types ## everything: style, types, and all tests against private real brokers
+	@sh tests/setup.sh brokers
+	$(BIN)/pytest
+
+style: $(READY) ## lint and format, checked
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY) ## type check, strict
+	$(BIN)/mypy
+
+# Under Python 3.11.2, Debian 12's own, redis asks for async-timeout; a newer one would leave it out of the lock.
+lock: $(READY) ## pin every dependency with its hashes again
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-tools
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
+		--extra dev --build-deps-for editable \
+		--no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+		--output-file requirements.lock pyproject.toml
+	@grep -q '^async-timeout==' requirements.lock || \
+		{ echo "Lock again under Python 3.11.2 or older 3.11: make clean lock PYTHON=/usr/bin/python3" >&2; exit 1; }
+
+clean: ## remove what was set up and built
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+
+$(READY): requirements.lock pyproject.toml
+	@PYTHON="$(PYTHON)" sh tests/setup.sh python
+	@touch $@

@@ -1,0 +1,42 @@
+"""Draws docs/states.md from the transition tables: run `python docs/make_states.py` after changing one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from chronicle.core.machine import Event, Table
+from chronicle.core.states import TABLES
+
+PAGE: Final = Path(__file__).with_name("states.md")
+HEAD: Final = """\
+# States
+
+This page is drawn from `src/chronicle/core/states.py` by `docs/make_states.py`; a test fails if it is stale.
+An event that leaves a state as it is has no arrow. Every arrow is logged and counted.
+"""
+
+
+def page(tables: Mapping[str, Table]) -> str:
+    """The whole page, one diagram per table."""
+    return "\n".join([HEAD, *(line for name, table in tables.items() for line in section(name, table))])
+
+
+def section(name: str, table: Table) -> Iterator[str]:
+    yield f"## {name}\n\n```mermaid\nstateDiagram-v2"
+    yield f"    [*] --> {start_of(table)}"
+    for (before, event), after in table.items():
+        if before != after:
+            yield f"    {before} --> {after}: {event}"
+    yield "```\n"
+
+
+def start_of(table: Table) -> str:
+    """Where a consumer begins, and where it ends: the state that waits to be told to connect."""
+    (start,) = (state for state, event in table if event is Event.CONNECT)
+    return start
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(TABLES))

@@ -1,0 +1,67 @@
+#!/bin/sh
+# Sets up what `make` needs on a fresh machine: `setup.sh python` makes .venv, `setup.sh brokers` finds or
+# installs RabbitMQ. As root on Debian it installs what is missing; otherwise it says what to install.
+set -eu
+cd "$(dirname "$0")/.."
+
+PYTHON=${PYTHON:-python3}
+
+fail() {
+    printf '%s\n' "$*" >&2
+    exit 1
+}
+
+can_install() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null
+}
+
+# A Debian package starts its service when installed, unless this file says no.
+install_package() {
+    printf 'Installing %s …\n' "$1" >&2
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        trap 'rm -f "$policy"' EXIT
+        trap 'exit 130' INT TERM
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod 755 "$policy"
+    fi
+    log=$(mktemp)
+    apt="apt-get -qq -o DPkg::Lock::Timeout=300"
+    if ! { DEBIAN_FRONTEND=noninteractive $apt update &&
+        DEBIAN_FRONTEND=noninteractive $apt install -y --no-install-recommends "$1"; } >"$log" 2>&1; then
+        tail -n 15 "$log" >&2
+        fail "apt-get could not install $1; its last lines are above."
+    fi
+    rm -f "$log"
+}
+
+set_up_python() {
+    command -v "$PYTHON" >/dev/null || fail "chronicle needs Python 3.11 or newer; there is no $PYTHON here."
+    "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        fail "chronicle needs Python 3.11 or newer; $PYTHON is $("$PYTHON" --version 2>&1). Try make PYTHON=python3.12."
+    if ! "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; then
+        can_install || fail "Python's venv module is missing: install the package python3-venv, then run make again."
+        install_package python3-venv
+    fi
+    # An environment that was moved, or whose Python is gone, cannot be repaired.
+    .venv/bin/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+        "$PYTHON" -m venv --clear .venv
+    pip=".venv/bin/python -m pip --disable-pip-version-check --quiet"
+    $pip install --require-hashes -r requirements.lock
+    # The build tools are locked, too; an isolated build would fetch them again, unchecked.
+    $pip install --no-deps --no-build-isolation --editable .
+}
+
+set_up_brokers() {
+    [ -z "${CHRONICLE_TEST_AMQP_URL:-}" ] || return 0
+    [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] && return 0
+    can_install || fail "The tests need RabbitMQ: install the package rabbitmq-server (it need not run)," \
+        "or set CHRONICLE_TEST_AMQP_URL to a broker they may use."
+    install_package rabbitmq-server
+}
+
+case "${1:-}" in
+python) set_up_python ;;
+brokers) set_up_brokers ;;
+*) fail "usage: setup.sh python|brokers" ;;
+esac

@@ -1,0 +1,238 @@
+"""The arrows of docs/architecture.md: who may import whom, and who may start threads.
+
+Rule 1: every import counts, wherever in a file it stands, also those for type checkers only.
+Rule 2: what is not allowed here is forbidden; a new room needs a line in `ROOMS` and one in the page.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+HOME: Final = Path(__file__).parents[2]
+SOURCES: Final = ("src", "cli", "syncers")
+PYTHON: Final = (*SOURCES, "tests", "docs", "benchmarks")
+LONGEST: Final = 400
+
+LIBRARY: Final = frozenset({"errors", "core", "proca", "telemetry", "transports", "runtime"})
+FRONT: Final = frozenset({"chronicle", "testing"})
+ROOMS: Final = {
+    "errors": frozenset[str](),
+    "core": frozenset({"errors"}),
+    "proca": frozenset({"errors"}),
+    "telemetry": frozenset({"errors", "core"}),
+    "transports": frozenset({"errors", "core"}),
+    "runtime": LIBRARY - {"runtime"},
+    "testing": LIBRARY | {"chronicle"},
+    "chronicle": LIBRARY,
+    "cli": LIBRARY | FRONT,
+    "syncers": frozenset({"chronicle", "errors", "core"}),
+}
+EXTRA: Final = {"chronicle/core/pipeline.py": frozenset({"proca"})}
+
+CLIENTS: Final = frozenset({"pika", "confluent_kafka", "redis"})
+THREADS: Final = frozenset({"_thread", "asyncio", "concurrent", "multiprocessing", "signal", "threading"})
+THREAD_ROOMS: Final = frozenset({"runtime", "cli"})
+# Foreign threads call these rooms, so they may guard what they share; they may not start a thread.
+GUARDED_ROOMS: Final = frozenset({"telemetry", "syncers"})
+GUARDS: Final = frozenset({"Condition", "Lock", "RLock", "local"})
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported name: `module` is absolute, `name` is empty for a plain import."""
+
+    line: int
+    module: str
+    name: str = ""
+
+
+def offences(home: Path) -> list[str]:
+    """Everything in this tree that breaks a rule of the house, one sentence each."""
+    found = [offence for file in python_files(home, SOURCES) for offence in source_offences(home, file)]
+    for file in python_files(home, PYTHON):
+        length = len(file.read_text().splitlines())
+        if length > LONGEST:
+            found.append(f"{file.relative_to(home)} has {length} lines, more than {LONGEST}")
+    return found
+
+
+def python_files(home: Path, folders: tuple[str, ...]) -> list[Path]:
+    return sorted(file for folder in folders for file in (home / folder).rglob("*.py"))
+
+
+def source_offences(home: Path, file: Path) -> Iterator[str]:
+    where = file.relative_to(home)
+    text = file.read_text()
+    module = Path(*where.parts[1:])
+    room = room_of_file(module)
+    if not room:
+        yield f"{where} stands in no room of docs/architecture.md"
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if "TODO" in line or "FIXME" in line:
+            yield f"{where}:{number} is unfinished"
+    tree = ast.parse(text)
+    for entry in imports(tree, module):
+        yield from (f"{where}:{entry.line} {why}" for why in import_offences(entry, module, room))
+    if room in GUARDED_ROOMS:
+        for number, name in uses_of_threading(tree):
+            if name not in GUARDS:
+                yield f"{where}:{number} uses threading.{name}"
+
+
+def import_offences(entry: Import, module: Path, room: str) -> Iterator[str]:
+    top = entry.module.partition(".")[0]
+    target = room_of_import(entry)
+    allowed = ROOMS[room] | {room} | EXTRA.get(module.as_posix(), frozenset())
+    if target and target not in allowed:
+        yield f"is in {room} and imports from {target}"
+    if top in CLIENTS and room != "transports":
+        yield f"imports {top} outside transports"
+    if top == "sqlite3" and room != "syncers" and not is_local_transport(module):
+        yield "imports sqlite3 outside the local transport and the syncers"
+    if top in THREADS and room not in THREAD_ROOMS:
+        guards_only = top == "threading" and room in GUARDED_ROOMS and entry.name in {"", *GUARDS}
+        if not guards_only:
+            yield f"is in {room} and imports {top}"
+
+
+def room_of_file(module: Path) -> str:
+    """The room a file stands in; empty if there is none for it."""
+    top, second, *_ = *module.with_suffix("").parts, ""
+    room = {"chronicle_cli": "cli", "chronicle_syncers": "syncers"}.get(top, second)
+    return "chronicle" if room == "__init__" else room if room in ROOMS else ""
+
+
+def room_of_import(entry: Import) -> str:
+    """The room an import leads to; empty for somebody else's."""
+    top, second, *_ = *entry.module.split("."), entry.name, ""
+    if top == "chronicle":
+        return second if second in ROOMS else "chronicle"
+    return {"chronicle_cli": "cli", "chronicle_syncers": "syncers"}.get(top, "")
+
+
+def is_local_transport(module: Path) -> bool:
+    return module.parts[:3] in {("chronicle", "transports", "local"), ("chronicle", "transports", "local.py")}
+
+
+def uses_of_threading(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "threading"
+        ):
+            yield node.lineno, node.attr
+
+
+def imports(tree: ast.AST, module: Path) -> Iterator[Import]:
+    package = module.parts[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(node.lineno, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            # One dot is the file's own package, and each further one a package above it.
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            source = ".".join((*base, *(node.module or "").split("."))).strip(".")
+            for alias in node.names:
+                yield Import(node.lineno, source, alias.name)
+
+
+def test_the_house_is_in_order() -> None:
+    """Design §3: the arrows between the rooms, no endless files, nothing unfinished."""
+    assert offences(HOME) == []
+
+
+def test_the_page_names_every_room() -> None:
+    page = (HOME / "docs" / "architecture.md").read_text()
+    for room in sorted(LIBRARY - {"errors"}):
+        assert f"`chronicle/{room}/`" in page
+
+
+OFFENDERS: Final = [
+    (
+        "src/chronicle/core/a.py",
+        "from chronicle.transports import seam\n",
+        "is in core and imports from transports",
+    ),
+    ("src/chronicle/core/a.py", "from chronicle import runtime\n", "is in core and imports from runtime"),
+    ("src/chronicle/core/a.py", "from chronicle import Retry\n", "is in core and imports from chronicle"),
+    ("src/chronicle/core/a.py", "import chronicle.proca.schema\n", "is in core and imports from proca"),
+    ("src/chronicle/core/a.py", "from ..runtime import runner\n", "is in core and imports from runtime"),
+    ("src/chronicle/errors.py", "from .core import delivery\n", "is in errors and imports from core"),
+    (
+        "src/chronicle/proca/a.py",
+        "def f():\n    import chronicle.core\n",
+        "is in proca and imports from core",
+    ),
+    ("src/chronicle/telemetry/a.py", "import pika\n", "imports pika outside transports"),
+    ("src/chronicle/runtime/a.py", "from redis.client import Redis\n", "imports redis outside transports"),
+    ("cli/chronicle_cli/a.py", "import confluent_kafka as k\n", "imports confluent_kafka outside transports"),
+    ("src/chronicle/runtime/a.py", "import sqlite3\n", "imports sqlite3 outside"),
+    ("src/chronicle/transports/memory.py", "import sqlite3\n", "imports sqlite3 outside"),
+    (
+        "src/chronicle/transports/rabbitmq/poller.py",
+        "import threading\n",
+        "is in transports and imports threading",
+    ),
+    ("src/chronicle/core/a.py", "import asyncio\n", "is in core and imports asyncio"),
+    (
+        "src/chronicle/telemetry/a.py",
+        "from threading import Thread\n",
+        "is in telemetry and imports threading",
+    ),
+    ("syncers/chronicle_syncers/a.py", "import threading\nthreading.Thread()\n", "uses threading.Thread"),
+    ("syncers/chronicle_syncers/a.py", "import signal\n", "is in syncers and imports signal"),
+    (
+        "syncers/chronicle_syncers/a.py",
+        "from chronicle_cli import main\n",
+        "is in syncers and imports from cli",
+    ),
+    ("syncers/chronicle_syncers/a.py", "from chronicle.runtime import runner\n", "imports from runtime"),
+    (
+        "src/chronicle/runtime/a.py",
+        "import chronicle_syncers.sql\n",
+        "is in runtime and imports from syncers",
+    ),
+    ("cli/chronicle_cli/a.py", "from chronicle_syncers import sql\n", "is in cli and imports from syncers"),
+    ("src/chronicle/stray.py", "", "stands in no room"),
+    ("src/chronicle/core/a.py", "# TODO later\n", "is unfinished"),
+    ("tests/unit/test_a.py", "pass\n" * 401, "has 401 lines"),
+]
+
+
+@pytest.mark.parametrize(("where", "text", "why"), OFFENDERS)
+def test_an_offence_is_reported(tmp_path: Path, where: str, text: str, why: str) -> None:
+    """Negative control: a checker that reports nothing proves nothing."""
+    file = tmp_path / where
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    (offence,) = offences(tmp_path)
+    assert offence.startswith(where)
+    assert why in offence
+
+
+INNOCENTS: Final = [
+    ("src/chronicle/core/pipeline.py", "from chronicle.proca import schema\n"),
+    ("src/chronicle/transports/rabbitmq/wire.py", "import pika\nfrom ..seam import Transport\n"),
+    ("src/chronicle/transports/local.py", "import sqlite3\n"),
+    ("src/chronicle/transports/local/store.py", "import sqlite3\n"),
+    ("src/chronicle/telemetry/a.py", "from threading import RLock\n"),
+    ("syncers/chronicle_syncers/a.py", "import threading\nthreading.Lock()\nfrom chronicle import Retry\n"),
+    ("cli/chronicle_cli/a.py", "import signal\nfrom chronicle.runtime import runner\n"),
+]
+
+
+@pytest.mark.parametrize(("where", "text"), INNOCENTS)
+def test_what_the_page_allows_is_not_reported(tmp_path: Path, where: str, text: str) -> None:
+    file = tmp_path / where
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    assert offences(tmp_path) == []
