@@ -1,0 +1,365 @@
+"""The queue file: who may read it, what is refused, what is told, and what a claim costs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from chronicle.core.outcome import Action
+from chronicle.core.settlement import Fate
+from chronicle.errors import BrokerError, BrokerRefused, BrokerUnreachable, ConnectionLost, SettingError
+from chronicle.transports.local import LocalPublisher, LocalTransport, schema
+from chronicle.transports.local.store import Store
+from chronicle.transports.seam import Connector, Outgoing
+from conformance.harness import opened, settle, verdict
+from support.waiting import wait_for
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "queue.db"
+
+
+def connector(file: Path, queue: str = "q") -> Connector:
+    return Connector(f"local:{file}", queue)
+
+
+def publish(file: Path, *messages: Outgoing, queue: str = "q") -> None:
+    with LocalPublisher(connector(file, queue)) as publisher:
+        publisher.publish(messages)
+
+
+@pytest.fixture
+def transport(file: Path) -> Iterator[LocalTransport]:
+    """Opened on a queue with three messages."""
+    publish(file, *(Outgoing(b"%d" % number) for number in range(3)))
+    transport = LocalTransport(connector(file))
+    opened(transport)
+    yield transport
+    transport.close()
+
+
+def refused(file: Path, queue: str = "q") -> BrokerRefused:
+    transport = LocalTransport(connector(file, queue))
+    with pytest.raises(BrokerRefused) as told:
+        opened(transport)
+    assert told.value.remedy
+    assert "sqlite" not in told.value.problem.lower()
+    assert not Path(f"{file}-owners").exists()
+    return told.value
+
+
+# --- the file ---------------------------------------------------------------------------------------
+
+
+def test_only_its_owner_can_read_the_file(file: Path, transport: LocalTransport) -> None:
+    """The bodies are personal data."""
+    transport.receive(1, 0)
+    for name in os.listdir(file.parent):
+        assert (file.parent / name).stat().st_mode & 0o077 == 0, name
+    assert {path.name for path in file.parent.iterdir()} == {
+        "queue.db", "queue.db-wal", "queue.db-shm", "queue.db-owners",
+    }  # fmt: skip
+
+
+def test_a_close_leaves_nothing_but_the_file(file: Path, transport: LocalTransport) -> None:
+    transport.receive(1, 0)
+    transport.close()
+    assert os.listdir(file.parent) == ["queue.db"]
+
+
+def test_a_missing_file_is_refused_and_none_is_made(file: Path) -> None:
+    """D-9."""
+    told = refused(file)
+    assert "queue.db" in told.problem
+    assert "chronicle publish" in told.remedy
+    assert not os.listdir(file.parent)
+
+
+def test_an_unknown_queue_names_those_there_are(file: Path) -> None:
+    """D-9."""
+    publish(file, queue="orders")
+    publish(file, queue="letters")
+    told = refused(file, "order")
+    assert "'letters', 'orders'" in told.problem
+    assert "chronicle publish" in told.remedy
+
+
+def test_a_foreign_database_is_refused_and_left_as_it_is(file: Path) -> None:
+    other = sqlite3.connect(file)
+    other.execute("CREATE TABLE messages (id)")
+    other.commit()
+    other.close()
+    before = file.read_bytes()
+    assert "not a chronicle queue file" in refused(file).problem
+    with pytest.raises(BrokerRefused), LocalPublisher(connector(file)):
+        pass
+    assert file.read_bytes() == before
+    assert os.listdir(file.parent) == ["queue.db"]
+
+
+@pytest.mark.parametrize("content", [b"", b"some letter to a friend\n" * 100], ids=["empty", "text"])
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    assert "not a chronicle queue file" in refused(file).problem
+    with pytest.raises(BrokerRefused), LocalPublisher(connector(file)):
+        pass
+    assert file.read_bytes() == content
+
+
+def test_a_newer_file_is_refused_and_left_as_it_is(file: Path) -> None:
+    publish(file, Outgoing(b"kept"))
+    other = sqlite3.connect(file)
+    other.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    other.close()
+    before = file.read_bytes()
+    assert "newer chronicle" in refused(file).problem
+    assert file.read_bytes() == before
+
+
+def test_a_damaged_file_is_told(file: Path) -> None:
+    publish(file, *(Outgoing(b"x" * 500) for _ in range(200)))
+    size = file.stat().st_size
+    with file.open("r+b") as raw:
+        raw.seek(4096)
+        raw.write(os.urandom(size - 4096))
+    assert "damaged" in refused(file).problem
+
+
+def test_a_folder_is_not_a_file(file: Path) -> None:
+    file.mkdir()
+    assert "cannot be opened" in refused(file).problem
+
+
+@pytest.mark.parametrize("url", ["local:", "local://host/queue.db", "local:a\0b"])
+def test_a_url_without_a_file_is_refused(url: str) -> None:
+    for make in (LocalTransport, LocalPublisher):
+        with pytest.raises(SettingError, match="names one file"):
+            make(Connector(url, "q"))
+
+
+def test_a_missing_folder_is_refused(file: Path) -> None:
+    for make in (LocalTransport, LocalPublisher):
+        with pytest.raises(SettingError, match="folder") as told:
+            make(connector(file.parent / "nowhere" / "queue.db"))
+        assert "mkdir" in told.value.remedy
+
+
+def test_a_file_that_may_not_be_written_is_refused() -> None:
+    """Root may write anything, so root tries it as somebody else."""
+    folder = Path(tempfile.mkdtemp())
+    file = folder / "queue.db"
+    nobody = 65534
+    root = os.geteuid() == 0
+    publish(file, Outgoing(b"x"))
+    try:
+        file.chmod(0o444)
+        folder.chmod(0o777)
+        if root:
+            os.seteuid(nobody)
+        assert "cannot be written" in refused(file).problem
+        with pytest.raises(BrokerRefused, match="cannot be written"), LocalPublisher(connector(file)):
+            pass
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o555)
+        if root:
+            os.seteuid(nobody)
+        assert refused(file)
+        with pytest.raises(BrokerRefused, match="cannot be created"):
+            publish(folder / "other.db")
+    finally:
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o700)
+        shutil.rmtree(folder)
+
+
+# --- what goes wrong while it is open -----------------------------------------------------------------
+
+
+def test_a_removed_file_is_told_and_not_waited_on(file: Path, transport: LocalTransport) -> None:
+    """A consumer on a file without a name would wait for ever."""
+    file.unlink()
+    with pytest.raises(ConnectionLost, match="removed or replaced"):
+        wait_for(lambda: transport.receive(0, 0.1), 20, "the loss to be told", every=0)
+
+
+def test_nothing_is_confirmed_that_went_to_a_removed_file(file: Path) -> None:
+    with LocalPublisher(connector(file)) as publisher:
+        publisher.publish([Outgoing(b"1")])
+        file.unlink()
+        with pytest.raises(ConnectionLost):
+            publisher.publish([Outgoing(b"2")])
+
+
+def test_a_lock_that_is_never_given_back_is_told(
+    file: Path, transport: LocalTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.1)
+    transport.close()
+    opened(transport)
+    (held, *_) = transport.receive(1, 0)
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    for call in (lambda: transport.receive(1, 0), lambda: transport.settle([verdict(held, Action.ACK)])):
+        with pytest.raises(ConnectionLost, match="locked by another process"):
+            call()
+    with pytest.raises(BrokerError):
+        publish(file, Outgoing(b"x"))
+    with pytest.raises(BrokerUnreachable, match="locked"):
+        opened(LocalTransport(connector(file)))
+    other.execute("ROLLBACK")
+    other.close()
+    assert settle(transport, verdict(held, Action.ACK)) == [Fate.DONE]
+
+
+def test_an_idle_consumer_takes_no_lock(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another writes, an idle consumer looks and finds nothing, and is not in the way."""
+    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.1)
+    publish(file)
+    transport = LocalTransport(connector(file))
+    opened(transport)
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert not transport.receive(10, 0.3)
+    other.execute("COMMIT")
+    other.close()
+    transport.close()
+
+
+# --- what is kept with a message ----------------------------------------------------------------------
+
+
+def test_headers_survive_and_a_dead_letter_tells_its_story(file: Path) -> None:
+    """D-14, D-21: lossless headers; reason, attempts, queue and time beside them, not inside them."""
+    headers = {"n": 1, "raw": b"\xff", "when": datetime(2026, 3, 2, tzinfo=UTC), "$odd": [None, 2**70]}
+    properties = {"content_type": "application/json"}
+    publish(file, Outgoing(b"body", headers, properties))
+    now = 1_700_000_000.0
+    transport = LocalTransport(connector(file), clock=lambda: now)
+    opened(transport)
+    (first,) = transport.receive(1, 0)
+    assert (first.headers, first.properties) == (headers, properties)
+    assert first.timestamp is not None
+    settle(transport, verdict(first, Action.REQUEUE))
+    (second,) = transport.receive(1, 0)
+    settle(transport, verdict(second, Action.DEAD_LETTER))
+    transport.close()
+    dead = LocalTransport(connector(file, "q.dlq"))
+    assert (opened(dead), dead.depth()) == (dead, 1)
+    (letter,) = dead.receive(1, 0)
+    story = {
+        "x-chronicle-queue": "q",
+        "x-chronicle-reason": "for the test",
+        "x-chronicle-attempts": 2,
+        "x-chronicle-died-at": int(now * 1000),
+    }
+    assert letter.headers == headers | story
+    assert (letter.body, letter.properties) == (b"body", properties)
+    assert letter.timestamp == first.timestamp
+    assert (letter.redelivered, letter.counted) == (False, 0)
+    dead.close()
+
+
+def test_a_message_interrupted_by_a_clean_close_is_as_it_was(transport: LocalTransport) -> None:
+    """D-11: no attempt is burnt."""
+    transport.receive(3, 0)
+    transport.close()
+    opened(transport)
+    assert [(d.body, d.redelivered, d.counted) for d in transport.receive(3, 0)] == [
+        (b"0", False, 0), (b"1", False, 0), (b"2", False, 0),
+    ]  # fmt: skip
+
+
+def test_nothing_is_kept_of_a_message_that_is_done(file: Path, transport: LocalTransport) -> None:
+    """Bodies are personal data: they go with their messages, and only with them."""
+    one, other, _ = transport.receive(3, 0)
+    settle(transport, verdict(one, Action.ACK), verdict(other, Action.DROP))
+    transport.close()
+    look = sqlite3.connect(file)
+    assert look.execute("SELECT body FROM contents").fetchall() == [(b"2",)]
+    look.close()
+
+
+def test_a_verdict_about_an_earlier_try_is_stale(transport: LocalTransport) -> None:
+    """One verdict for one try, even when the next try is in the same hands."""
+    (first, *_) = transport.receive(1, 0)
+    settle(transport, verdict(first, Action.REQUEUE))
+    (second, *_) = transport.receive(1, 0)
+    assert second.body == first.body
+    assert settle(transport, verdict(first, Action.ACK)) == [Fate.STALE]
+    twice = (verdict(second, Action.ACK), verdict(second, Action.DEAD_LETTER))
+    assert settle(transport, *twice) == [Fate.DONE, Fate.STALE]
+
+
+def test_a_growing_delay_is_kept_and_never_a_hot_loop(file: Path) -> None:
+    """D-1: requeue without a number."""
+    publish(file, Outgoing(b"x"))
+    now = 1000.0
+    transport = LocalTransport(connector(file), clock=lambda: now)
+    opened(transport)
+    waits = []
+    for _ in range(3):
+        (delivery,) = transport.receive(1, 0)
+        again = verdict(delivery, Action.REQUEUE)
+        again.verdict = type(again.verdict)(Action.REQUEUE, "again", None)
+        settle(transport, again)
+        before = now
+        while not (back := transport.receive(1, 0)):
+            now += 0.05
+        waits.append(now - before)
+        settle(transport, verdict(back[0], Action.REQUEUE))
+    assert waits == sorted(waits)
+    assert waits[0] > 0.2
+    transport.close()
+
+
+# --- what a claim costs -------------------------------------------------------------------------------
+
+
+def steps_of_a_claim(file: Path) -> int:
+    """Instructions of SQLite's machine for one look and one claim of ten; no clock involved."""
+    store = Store(file, "queue.db", durable=False)
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    store._db.set_progress_handler(count, 1)
+    with store.writing():
+        queue = store.queue_id("q")
+        assert queue is not None
+        assert store.next_available(queue) == 0
+        assert len(store.claim(queue, "nobody", 0, 10)) == 10
+        store.give_back("nobody")
+    store.close()
+    return steps
+
+
+def test_a_claim_costs_the_same_whatever_waits(file: Path) -> None:
+    """Dead-lettered, kept back, held, waiting: none of them is walked over, older or younger."""
+    publish(file, *(Outgoing(b"%d" % number) for number in range(20)))
+    few = steps_of_a_claim(file)
+    crowd = [Outgoing(b"x")] * 3000
+    other = sqlite3.connect(file)
+    other.execute("DELETE FROM messages")
+    other.commit()
+    publish(file, *crowd, queue="q.dlq")
+    publish(file, *crowd)
+    other.execute("UPDATE messages SET available_at = 1e15 WHERE queue = 1 AND id % 2 = 0")
+    other.execute("UPDATE messages SET owner = '1-0123456789abcdef' WHERE queue = 1 AND id % 2 = 1")
+    other.commit()
+    other.close()
+    publish(file, *crowd)
+    publish(file, *crowd, queue="q.dlq")
+    assert steps_of_a_claim(file) <= few * 1.2
