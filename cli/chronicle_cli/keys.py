@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pwd
+import re
 import stat
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ from chronicle.runtime.sources import read_messages
 from chronicle_cli.help import Command, write_examples
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024
+KEY_SHAPED: Final = re.compile(r"[A-Za-z0-9_-]{43}=?")
 SHOWN: Final = 8  # characters of a public key that tell it from the others
 
 EXAMPLES: Final = """
@@ -138,9 +141,11 @@ def sealed_in(body: bytes) -> Any:
 
 def key_name(info: Any) -> str:
     """The beginning of the public key a message names; what is no key is not repeated."""
-    public = info.get("encryptKey", {}).get("public") if isinstance(info, dict) else None
-    plain = isinstance(public, str) and public[:SHOWN].replace("-", "").replace("_", "").isalnum()
-    return f"{public[:SHOWN]}…" if plain and public else "(none named)"
+    key = info.get("encryptKey") if isinstance(info, dict) else None
+    public = key.get("public") if isinstance(key, dict) else None
+    if isinstance(public, str) and KEY_SHAPED.fullmatch(public):
+        return f"{public[:SHOWN]}…"
+    return "(none named)"
 
 
 def inline(source: str) -> bool:
@@ -149,8 +154,6 @@ def inline(source: str) -> bool:
 
 def owner(uid: int) -> str:
     """The owner's name, or the number where nobody has it."""
-    import pwd
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

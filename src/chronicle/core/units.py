@@ -65,9 +65,7 @@ def format_duration(seconds: float) -> str:
         factor = round(DURATION_UNITS[unit] * 1000)
         if thousandths % factor == 0:
             return f"{thousandths // factor}{unit}"
-    if thousandths > 1000:
-        return f"{thousandths / 1000:g}s" if thousandths < 1_000_000 else f"{thousandths / 1000:.0f}s"
-    return f"{thousandths}ms"
+    return f"{thousandths}ms" if thousandths < 1000 else f"{thousandths / 1000}s"
 
 
 def format_size(size: int) -> str:

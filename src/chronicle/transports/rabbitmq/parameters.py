@@ -7,6 +7,7 @@ Rule 2: a refusal is what the broker said, or what no further try can change. A 
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Iterator
 from typing import Final
@@ -21,6 +22,12 @@ from chronicle.transports.seam import Connector, Tls
 BLOCKED_TIMEOUT: Final = 60.0
 # A 406 that says this ends a channel, not the right to consume: the runner connects again (RB2, RB15).
 PASSING: Final = ("timed out", "timeout", "unknown delivery tag")
+
+# OpenSSL's names, in an error of its own or in the text pika makes of one.
+TLS_REASON: Final = re.compile(
+    r"WRONG_VERSION_NUMBER|HTTP_REQUEST|HANDSHAKE_FAILURE"
+    r"|\w*ALERT_(?:BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|CERTIFICATE_\w+|UNKNOWN_CA|ACCESS_DENIED|PROTOCOL_VERSION)"
+)
 
 
 def connection_parameters(
@@ -86,6 +93,8 @@ def refusal(error: BaseException, connector: Connector) -> OperatorError | None:
 def reason(error: BaseException) -> str:
     """Why there is no connection, in a few words."""
     found = list(causes(error))
+    if any(isinstance(cause, exceptions.IncompatibleProtocolError) for cause in found):
+        return "it was closed before AMQP began; is it the right port, and amqps:// where TLS is spoken?"
     for cause in reversed(found):
         if isinstance(cause, exceptions.ConnectionClosed | exceptions.ChannelClosed):
             return f"the broker said {cause.reply_code} {cause.reply_text}"
@@ -99,7 +108,7 @@ def reason(error: BaseException) -> str:
         isinstance(cause, TimeoutError) for cause in found
     ):
         return "no answer in time"
-    return "the connection broke while logging in or the broker does not answer"
+    return "it broke while logging in"
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -130,12 +139,12 @@ def _refused(error: BaseException, where: str, queue: str) -> BrokerRefused | No
                 "name the authority with --tls-ca FILE, and the host as it stands in the certificate",
             )
         case ssl.SSLError():
-            return _tls_refused(error, where)
+            return _tls_refused(str(error.args), where)
         case exceptions.ProbableAuthenticationError() | exceptions.ProbableAccessDeniedError():
             # pika keeps only the text of what happened; a mere break is a StreamLostError there.
-            text = str(error.args[0]) if error.args else ""
+            text = str(error.args)
             if "ConnectionClosedByBroker" not in text:
-                return None
+                return _tls_refused(text, where)
             if isinstance(error, exceptions.ProbableAuthenticationError):
                 return _login_refused(where)
             return _vhost_refused(where)
@@ -170,15 +179,18 @@ def _refused(error: BaseException, where: str, queue: str) -> BrokerRefused | No
                 f"{where}: the broker does not accept this for the queue {queue!r}: {text}",
                 "the queue's type or arguments do not fit what was asked",
             )
-        case exceptions.ProtocolVersionMismatch() | exceptions.InvalidFrameError():
+        case exceptions.ProtocolVersionMismatch():
             return _not_amqp(where)
-        case exceptions.IncompatibleProtocolError() if "StreamLost" not in str(error.args):
-            return _not_amqp(where)
+        case exceptions.IncompatibleProtocolError():
+            text = str(error.args)
+            return _tls_refused(text, where) if "StreamLost" in text else _not_amqp(where)
     return None
 
 
-def _tls_refused(error: ssl.SSLError, where: str) -> BrokerRefused | None:
-    why = error.reason or ""
+def _tls_refused(text: str, where: str) -> BrokerRefused | None:
+    """What OpenSSL's name for the trouble means, if there is one in the text."""
+    found = TLS_REASON.search(text)
+    why = found[0] if found else ""
     if "WRONG_VERSION_NUMBER" in why or "HTTP_REQUEST" in why:
         return BrokerRefused(f"{where}: nobody speaks TLS there", "check the port; amqps is usually on 5671")
     if "CERTIFICATE_REQUIRED" in why or "HANDSHAKE_FAILURE" in why:
@@ -186,6 +198,7 @@ def _tls_refused(error: ssl.SSLError, where: str) -> BrokerRefused | None:
             f"{where}: the broker wants a client certificate", "give it with --tls-cert and --tls-key"
         )
     if "ALERT" in why:
+        # Only OpenSSL's own word is shown, not the rest of the text.
         return BrokerRefused(
             f"{where}: the broker refused the TLS connection: {why.lower().replace('_', ' ')}",
             "check --tls-cert and --tls-key against the authority the broker trusts",

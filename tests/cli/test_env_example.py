@@ -1,0 +1,50 @@
+"""`.env.example` lists every variable, and only those that mean something."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from chronicle_cli.addresses import VARIABLES
+from chronicle_cli.dotenv_file import load_env
+from support.cli import commands, variables
+
+EXAMPLE = Path(__file__).parents[2] / ".env.example"
+
+
+def test_example_and_options_name_the_same_variables() -> None:
+    """design.md §5: every option is a flag, a variable and a line of .env."""
+    known = {name for _, command in commands() for param in command.params for name in variables(param)}
+    listed = re.findall(r"^#?([A-Z][A-Z_]+)=", EXAMPLE.read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(known | set(VARIABLES))
+
+
+def test_every_flag_has_a_variable() -> None:
+    """design.md §5: only --version and --help are without."""
+    bare = {
+        (path, param.opts[0])
+        for path, command in commands()
+        for param in command.params
+        if param.param_type_name == "option" and not variables(param)
+    }
+    assert bare == {("", "--version")}
+
+
+def test_example_read_as_it_stands_changes_nothing(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.env"
+    copy.write_text(EXAMPLE.read_text())
+    copy.chmod(0o600)
+    environ: dict[str, str] = {}
+    load_env(str(copy), environ)
+    assert environ == {}
+
+
+def test_every_listed_value_is_one_the_option_takes(tmp_path: Path) -> None:
+    """The examples in the file are true: each value converts, and a default shown is the default."""
+    values = dict(re.findall(r"^#([A-Z][A-Z_]+)=(.+)$", EXAMPLE.read_text(), re.MULTILINE))
+    for path, command in commands():
+        ctx = command.make_context(path, [], resilient_parsing=True)
+        for param in command.params:
+            for name in variables(param):
+                if name in values and not param.multiple:
+                    param.type.convert(values[name], param, ctx)

@@ -1,0 +1,241 @@
+"""The frame around the commands: `.env`, precedence, help, errors and exit codes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from chronicle_cli.main import COMMANDS
+from support.cli import commands, run, variables
+
+CANARY = "hunter22-canary"
+HEAVY = {"pika", "rich", "nacl", "confluent_kafka", "redis", "orjson", "sqlite3", "dotenv", "asyncio"}
+# A command that ends in a given way, plugged in where the real ones are.
+PLUGGED = """
+import sys
+from chronicle_cli import main
+main.COMMANDS["boom"] = ("boom:command", "")
+sys.path.insert(0, ".")
+main.main()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working folder with one message in it, below another folder."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "m.json").write_text("{}")
+    return here
+
+
+def write_env(folder: Path, text: str, mode: int = 0o600) -> None:
+    (folder / ".env").write_text(text)
+    (folder / ".env").chmod(mode)
+
+
+def dry(folder: Path, *args: str, **environ: str) -> str:
+    """The queue a dry publication would go to."""
+    said = run("publish", "--dry-run", *args, "m.json", cwd=folder, env=environ)
+    assert said.code == 0, said.err
+    return said.out.removeprefix("1 message for ").removesuffix("; nothing was sent\n")
+
+
+def test_precedence(folder: Path) -> None:
+    """Settings: flag, CHRONICLE_*, `.env` here, PROCA_*."""
+    everything = {"CHRONICLE_QUEUE": "environment", "PROCA_QUEUE": "proca"}
+    write_env(folder, "CHRONICLE_QUEUE=file\nPROCA_QUEUE=file-proca\n")
+    assert dry(folder, "--queue", "flag", **everything) == "flag"
+    assert dry(folder, **everything) == "environment"
+    assert dry(folder, PROCA_QUEUE="proca") == "file"
+    write_env(folder, "PROCA_QUEUE=file-proca\n")
+    assert dry(folder, PROCA_QUEUE="proca") == "proca"
+    assert dry(folder) == "file-proca"
+
+
+def test_a_parents_env_file_is_ignored(folder: Path) -> None:
+    """Z13."""
+    write_env(folder.parent, "CHRONICLE_QUEUE=parent\n")
+    said = run("publish", "--dry-run", "m.json", cwd=folder)
+    assert said.code == 2
+    assert "--queue" in said.problems[0]
+
+
+def test_an_env_file_everybody_can_read_is_refused(folder: Path) -> None:
+    """Z13: exit 2, the remedy, and nothing of its content."""
+    write_env(folder, f"CHRONICLE_QUEUE={CANARY}\n", 0o644)
+    said = run("publish", "--dry-run", "m.json", cwd=folder)
+    assert said.code == 2
+    assert "chmod 600 .env" in said.err
+    assert CANARY not in said.out + said.err
+
+
+def test_an_env_file_is_taken_as_it_stands(folder: Path) -> None:
+    """No interpolation: a `$` in a password is a `$`."""
+    write_env(folder, "CHRONICLE_QUEUE=a$HOME${HOME}b\n")
+    assert dry(folder) == "a$HOME${HOME}b"
+
+
+def test_another_env_file(folder: Path) -> None:
+    write_env(folder, "CHRONICLE_QUEUE=usual\n")
+    (folder / "other.env").write_text("CHRONICLE_QUEUE=other\n")
+    (folder / "other.env").chmod(0o600)
+    said = run("--env-file", "other.env", "publish", "--dry-run", "m.json", cwd=folder)
+    assert said.out.startswith("1 message for other;")
+    missing = run("--env-file", "none.env", "publish", "--dry-run", "m.json", cwd=folder)
+    assert (missing.code, len(missing.problems)) == (2, 1)
+
+
+def test_a_virtual_environment_called_env_is_no_env_file(folder: Path) -> None:
+    (folder / ".env").mkdir()
+    assert dry(folder, "--queue", "q") == "q"
+
+
+def test_without_a_url_the_first_line_says_which_queue(folder: Path) -> None:
+    """design.md §5."""
+    said = run("publish", "--queue", "q", "m.json", cwd=folder)
+    assert said.code == 0
+    assert said.err.splitlines()[0].endswith("using the embedded queue in this folder, local:chronicle.db")
+    assert (folder / "chronicle.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "environ"),
+    [
+        (["--url", f"amqp://u:{CANARY}@127.0.0.1:1/"], {}),
+        ([], {"CHRONICLE_URL": f"amqp://u:{CANARY}@127.0.0.1:1/"}),
+        (["--url", "amqp://u@127.0.0.1:1/"], {"CHRONICLE_PASSWORD": CANARY}),
+        ([], {"PROCA_URL": "amqp://127.0.0.1:1/", "PROCA_USERNAME": "u", "PROCA_PASSWORD": CANARY}),
+        (["--url", f"amqp://u:{CANARY}#@127.0.0.1:1/"], {}),
+        (["--url", f"amqp://u:{CANARY}@127.0.0.1:x/"], {}),
+        (["--url", f"http://u:{CANARY}@127.0.0.1:1/"], {}),
+        (["--url", f"amqp://127.0.0.1:1/?password={CANARY}"], {}),
+        (["--urll", f"amqp://u:{CANARY}@127.0.0.1:1/"], {}),
+        (["--set", f"sasl.password={CANARY}"], {"CHRONICLE_URL": "amqp://127.0.0.1:1/"}),
+    ],
+)
+def test_secrets_never_show(folder: Path, args: list[str], environ: dict[str, str]) -> None:
+    """Z3, Z4: a canary in every place a password may come from, in failures of every kind."""
+    said = run(
+        "publish", "--queue", "q", "--startup-timeout", "10ms", *args, "m.json", cwd=folder, env=environ
+    )
+    assert said.code in (2, 3)
+    assert said.problems
+    assert CANARY not in said.out + said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_password_on_the_command_line_is_warned_about(folder: Path) -> None:
+    """Z3; one that came by a variable is where it should be."""
+    url = f"amqp://u:{CANARY}@127.0.0.1:1/"
+    args = ("publish", "--queue", "q", "--startup-timeout", "10ms")
+    typed = run(*args, "--url", url, "m.json", cwd=folder)
+    given = run(*args, "m.json", cwd=folder, env={"CHRONICLE_URL": url})
+    assert "password on the command line" in typed.err
+    assert "password on the command line" not in given.err
+    assert typed.code == given.code == 3
+
+
+def test_wrong_use_is_one_line_and_a_hint(folder: Path) -> None:
+    """X6: exit 2."""
+    for args in (["frobnicate"], ["publish", "--frobnicate"], ["publish", "m.json"], ["publish", "--queue"]):
+        said = run(*args, cwd=folder)
+        assert (said.code, said.out, len(said.problems)) == (2, "", 1), args
+        assert said.err.splitlines()[-1].endswith("--help")
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        (2, "raise SettingError('the problem', 'the remedy')"),
+        (2, "raise BrokerRefused('the problem', 'the remedy')"),
+        (2, "raise SyncerError('the problem', 'the remedy', 'File \"theirs.py\", line 1')"),
+        (3, "raise BrokerUnreachable('the problem')"),
+        (1, "raise InvalidMessage('the problem')"),
+        (130, "raise KeyboardInterrupt"),
+        (7, "return 7"),
+        (0, "return None"),
+    ],
+)
+def test_exit_codes(folder: Path, code: int, line: str) -> None:
+    """X6: one test per code that the frame decides."""
+    (folder / "boom.py").write_text(
+        f"import click\nfrom chronicle.errors import *\n@click.command\ndef command():\n    {line}\n"
+    )
+    said = run("boom", cwd=folder, program=PLUGGED)
+    assert said.code == code, said.err
+    assert "Traceback" not in said.err
+    if "the problem" in line:
+        assert said.problems == ["chronicle: the problem"]
+    if "the remedy" in line:
+        assert said.err.splitlines()[-1] == "  remedy: the remedy"
+    if "theirs.py" in line:
+        assert said.err.splitlines()[0] == 'File "theirs.py", line 1'
+
+
+def test_a_defect_shows_where_and_no_values(folder: Path) -> None:
+    """Z4, Z5: exit 1, a traceback without locals and without secrets."""
+    (folder / "boom.py").write_text(
+        "import click\n@click.command\ndef command():\n"
+        f"    secret = {CANARY.split('-')[0]!r} + '-canary'\n"
+        "    raise RuntimeError(f'amqp://u:{secret}@h/ and password={secret}')\n"
+    )
+    said = run("boom", cwd=folder, program=PLUGGED)
+    assert said.code == 1
+    assert "boom.py" in said.err
+    assert "RuntimeError" in said.err
+    assert CANARY not in said.err
+
+
+def test_control_characters_are_written_out(folder: Path) -> None:
+    """Z10."""
+    said = run("publish", "--queue", "q", "no\x1b[31m\r\nsuch", cwd=folder)
+    assert said.code == 2
+    assert "\x1b" not in said.err
+    assert len(said.problems) == 2  # the notice about the embedded queue, and one problem
+
+
+def test_a_closed_pipe_is_quiet(folder: Path) -> None:
+    """`chronicle … | head` ends without a complaint."""
+    program = "import os, sys; os.close(1); r, w = os.pipe(); os.close(r); os.dup2(w, 1)\n"
+    program += "from chronicle_cli.main import main; main()"
+    said = run("publish", "--dry-run", "--queue", "q", "m.json", cwd=folder, program=program)
+    assert (said.code, [line for line in said.err.splitlines() if "embedded" not in line]) == (1, [])
+
+
+def test_help_needs_no_broker_library(folder: Path) -> None:
+    """Start-up stays fast: `chronicle --help` imports none of the heavy rooms, nor any command."""
+    program = (
+        "import sys\nfrom chronicle_cli.main import run\nrun(['--help'])\n"
+        "print('\\nMODULES', *sorted(sys.modules))"
+    )
+    said = run(cwd=folder, program=program)
+    loaded = set(said.out.partition("MODULES")[2].split())
+    assert "click" in loaded
+    assert not HEAVY & loaded
+    assert not {target.partition(":")[0] for target, _ in COMMANDS.values()} & loaded
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=lambda value: str(value))
+def test_help_lists_every_option_with_its_variable_and_examples(path: str, command: click.Command) -> None:
+    """Every option in `--help` with its variable and examples."""
+    ctx = click.Context(
+        command, info_name=f"chronicle {path}".strip(), terminal_width=1000, max_content_width=1000
+    )
+    text = command.get_help(ctx)
+    for param in command.params:
+        if isinstance(param, click.Option):
+            assert any(opt in text for opt in param.opts), param.opts
+            assert all(name in text for name in variables(param)), param.opts
+    assert re.search(r"EXAMPLES:\n +\S*.*chronicle ", text)
+
+
+def test_the_working_folder_is_not_on_the_path(folder: Path) -> None:
+    """Z1: a `json.py` or `click.py` here shadows nothing."""
+    (folder / "click.py").write_text("raise SystemExit(99)")
+    (folder / "json.py").write_text("raise SystemExit(98)")
+    # `python -c` would put the folder first; the console script, which this stands for, does not.
+    assert run("--help", cwd=folder, env={"PYTHONSAFEPATH": "1"}).code == 0

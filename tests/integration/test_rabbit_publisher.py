@@ -1,0 +1,84 @@
+"""The confirmed publisher against a real broker (RB6, RB7)."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, InvalidMessage
+from chronicle.transports.catalog import open_publisher
+from chronicle.transports.rabbitmq.publisher import RabbitPublisher
+from chronicle.transports.seam import Connector, Outgoing
+from support.fixtures import Broker
+from support.proxy import Mode, Proxy
+
+MESSAGES = [Outgoing(b"%d" % number) for number in range(100)]
+
+
+@pytest.fixture
+def queue(rabbit: Broker) -> str:
+    return rabbit.queues.declare(rabbit.queues.name())
+
+
+def test_a_batch_is_on_the_queue_when_publish_returns(rabbit: Broker, queue: str) -> None:
+    """RB7: in order, all of it, also when it spans many frames."""
+    with open_publisher(Connector(rabbit.url, queue)) as publisher:
+        publisher.publish(MESSAGES)
+        publisher.publish([])
+        publisher.publish([Outgoing(b"x" * 1_000_000), Outgoing(b"")])
+    bodies = [fetched.body for fetched in rabbit.queues.get_all(queue)]
+    assert bodies == [message.body for message in MESSAGES] + [b"x" * 1_000_000, b""]
+
+
+def test_a_returned_message_is_not_a_confirmed_one(rabbit: Broker, queue: str) -> None:
+    """RB7: an unroutable publish is confirmed by the broker all the same."""
+    with RabbitPublisher(Connector(rabbit.url, queue)) as publisher:
+        publisher.publish(MESSAGES)
+        rabbit.queues.delete(queue)
+        with pytest.raises(BrokerRefused, match="is gone"):
+            publisher.publish(MESSAGES)
+        assert publisher.confirmed == len(MESSAGES)
+
+
+def test_a_connection_lost_between_batches_is_opened_again(rabbit: Broker, queue: str) -> None:
+    """Nothing was in flight, so nothing is in doubt."""
+    with (
+        Proxy(rabbit.url) as proxy,
+        RabbitPublisher(Connector(proxy.url_for(rabbit.url), queue)) as publisher,
+    ):
+        publisher.publish(MESSAGES)
+        proxy.cut()
+        publisher.publish(MESSAGES)
+        assert publisher.confirmed == 2 * len(MESSAGES)
+    assert rabbit.queues.depth(queue) == 2 * len(MESSAGES)
+
+
+def test_confirmations_that_do_not_come_end_in_an_error(rabbit: Broker, queue: str) -> None:
+    """Never a silent hang: the broker's missed heartbeats end the wait, and nothing counts as confirmed."""
+    with Proxy(rabbit.url) as proxy:
+        url = proxy.url_for(rabbit.url)
+        with RabbitPublisher(Connector(url, queue, extras={"heartbeat": "1"})) as publisher:
+            proxy.set(Mode.BLACK_HOLE)
+            with pytest.raises(ConnectionLost):
+                publisher.publish(MESSAGES)
+            assert publisher.confirmed == 0
+
+
+def test_a_port_that_never_answers_is_given_up(rabbit: Broker, queue: str) -> None:
+    with Proxy(rabbit.url) as proxy:
+        proxy.set(Mode.BLACK_HOLE)
+        connector = Connector(proxy.url_for(rabbit.url), queue, extras={"connection_timeout": "500"})
+        with pytest.raises(BrokerUnreachable), RabbitPublisher(connector):
+            pass
+
+
+def test_a_header_that_amqp_cannot_carry_sends_nothing(rabbit: Broker, queue: str) -> None:
+    """Half a batch would be worse: the rest could not be told from it."""
+    bad = Outgoing(b"x", {"header": object()})
+    with RabbitPublisher(Connector(rabbit.url, queue)) as publisher:
+        with pytest.raises(InvalidMessage):
+            publisher.publish([*MESSAGES, bad])
+        publisher.publish([Outgoing(b"y", {"decimal": Decimal("1.5"), "list": [1, None, {"a": b"b"}]})])
+        assert publisher.confirmed == 1
+    assert rabbit.queues.depth(queue) == 1
