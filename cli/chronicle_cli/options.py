@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import replace
+from enum import StrEnum
 from typing import Any, Final
 
 import click
@@ -37,9 +38,13 @@ from chronicle_cli.settings import (
 NOTICE: Final = f"no --url given: using the embedded queue in this folder, {LOCAL}"
 
 
-def _choice(group: Group, flag: str, members: Any, **attributes: Any) -> Any:
+def _choice(
+    group: Group, flag: str, members: type[StrEnum], default: StrEnum | None = None, **attributes: Any
+) -> Any:
     kind = OneOf(members)
-    return option(group, flag, type=kind, metavar=kind.metavar, **attributes)
+    # click would show a member's name; people write its value.
+    shown = None if default is None else default.value
+    return option(group, flag, type=kind, metavar=kind.metavar, default=shown, **attributes)
 
 
 # --- where ---------------------------------------------------------------------------------------------

@@ -106,6 +106,12 @@ def test_a_choice_names_its_choices() -> None:
     )
 
 
+def test_the_default_of_a_choice_is_shown_as_it_is_written() -> None:
+    text = CliRunner().invoke(probe, ["--help"], terminal_width=1000).output
+    for default in ("requeue-once", "exit", "proca", "auto", "info"):
+        assert f"default: {default}]" in text
+
+
 def test_a_pair_is_not_repeated_when_it_is_refused() -> None:
     """Z3: a value of --set may be a secret."""
     done = CliRunner().invoke(probe, [*REQUIRED, "--set", "hunter22"], standalone_mode=False)
