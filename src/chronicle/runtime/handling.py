@@ -77,10 +77,11 @@ class Handling:
             )
 
     def _raised(self, error: BaseException, message: Any) -> Outcome:
-        name = type(error).__name__
+        words = _words_of(error, message)
         if isinstance(error, Ask):
-            return Asked(error, mask(str(error), message))
-        reason = f"the syncer raised {name}: {mask(str(error), message)}".rstrip(": ")
+            return Asked(error, words)
+        name = type(error).__name__
+        reason = f"the syncer raised {name}: {words}" if words else f"the syncer raised {name}"
         if isinstance(error, Exception) and self._policy.on_exception is OnException.FAIL:
             return Failed(reason)
         return Fatal(reason, trace_of(error, message))
@@ -95,6 +96,13 @@ class Handling:
             settlement.notes = prepared.notes
             settlement.opened = prepared.opened
         return settlement
+
+
+def _words_of(error: BaseException, message: Any) -> str:
+    try:
+        return mask(str(error), message)
+    except Exception:  # it cannot even say what it is, and that too must not escape into a worker
+        return ""
 
 
 def judge(answer: object) -> Outcome:

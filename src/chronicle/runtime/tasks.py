@@ -3,6 +3,7 @@
 Rule 1: the loop has a thread of its own, so a call that blocks in it stops other syncers at worst and never
         the heartbeats (RB5).
 Rule 2: the tasks live as long as the run and take from one deque; waking goes in a chain, as with threads.
+Rule 3: the loop never dies in silence: whatever ends it, the pump is told.
 """
 
 from __future__ import annotations
@@ -56,21 +57,23 @@ class TaskWorkers:
         self._waiting.extend(batch)
         if self._idle and not self._kicked:
             self._kicked = True
-            self._loop.call_soon_threadsafe(self._kick)
+            self._call(self._kick)
 
     def discard(self) -> list[Delivery]:
         return emptied(self._waiting)
 
     def stop(self, patience: float) -> bool:
-        if not self._loop.is_closed():
-            with suppress(RuntimeError):  # it may close by itself at this very moment
-                self._loop.call_soon_threadsafe(self._end)
+        self._call(self._end)
         self._thread.join(patience)
         if self._thread.is_alive():
             return False
         if self._problem is not None:
             raise self._problem
         return True
+
+    def _call(self, function: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the mailbox says why, or it was told to end
+            self._loop.call_soon_threadsafe(function)
 
     def _end(self) -> None:
         if not self._over.done():
@@ -94,6 +97,7 @@ class TaskWorkers:
             self._loop.run_until_complete(self._live())
         except BaseException as error:
             self._problem = error
+            self._mailbox.put_crash(error)
         finally:
             self._ready.set()
             self._loop.close()
@@ -103,12 +107,19 @@ class TaskWorkers:
         if isinstance(error, BaseException):
             self._mailbox.put_crash(error)
 
+    def _worker_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._mailbox.put_crash(error)
+
     async def _live(self) -> None:
         """Enter the syncer, work until told to stop, leave the syncer."""
         instance = self._syncer.make()
         leave = await self._enter(instance)
         run = self._handling(instance).run_async
         tasks = [asyncio.create_task(self._work(run), name=f"syncer-{n}") for n in range(self._concurrency)]
+        for task in tasks:
+            task.add_done_callback(self._worker_ended)
         self._ready.set()
         await self._over
         for task in tasks:
@@ -116,6 +127,20 @@ class TaskWorkers:
         await asyncio.gather(*tasks, return_exceptions=True)
         if leave is not None:
             await leave()
+        await self._tidy_up()
+
+    async def _tidy_up(self) -> None:
+        """End what the person's code left on the loop, as `asyncio.run` does.
+
+        A thread behind `asyncio.to_thread` that does not end keeps this from ending: then `stop` tells, and
+        the process is ended without waiting for that thread.
+        """
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
+        await self._loop.shutdown_default_executor()
 
     async def _enter(self, instance: Any) -> Callable[[], Coroutine[Any, Any, None]] | None:
         try:
