@@ -8,6 +8,7 @@ Rule 2: each way to be wrong has its own sentence: no such module, a module that
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -91,10 +92,9 @@ def _call_of(target: Any) -> Callable[..., Any]:
         # A throw-away method bound to nothing in particular: only its signature counts.
         function = inspect.getattr_static(target, "__call__")
         return function.__get__(object(), target)  # type: ignore[no-any-return]
-    if inspect.isroutine(target) or not hasattr(type(target), "__call__"):  # noqa: B004
-        return target  # type: ignore[no-any-return]
-    if inspect.iscoroutinefunction(target):  # a functools.partial of an async function
-        return target  # type: ignore[no-any-return]
+    # A partial says itself what is left of its function's parameters; its __call__ takes anything.
+    if inspect.isroutine(target) or isinstance(target, functools.partial):
+        return target
     return target.__call__  # type: ignore[no-any-return]
 
 
@@ -147,7 +147,7 @@ def _module_from_file(place: str, folder: Path) -> ModuleType:
         raise SyncerError(f"no file {place!r} here nor in {str(folder.resolve())!r}", "check the path")
     path = path.resolve()
     _append_to_path(path.parent)
-    name = path.stem if path.stem not in sys.modules and path.stem.isidentifier() else f"syncer_{path.stem}"
+    name = path.stem if _is_free(path) else f"syncer_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise SyncerError(f"{place!r} is not a Python file", FORM)
@@ -159,6 +159,14 @@ def _module_from_file(place: str, folder: Path) -> ModuleType:
         del sys.modules[name]
         raise _failed_import(place, error) from error
     return module
+
+
+def _is_free(path: Path) -> bool:
+    """Whether importing the file's own name would give this file, so that it takes nobody's place (Z1)."""
+    if path.stem in sys.modules or not path.stem.isidentifier():
+        return False
+    found = importlib.util.find_spec(path.stem)
+    return found is not None and found.origin == str(path)
 
 
 def _failed_import(place: str, error: BaseException) -> SyncerError:
