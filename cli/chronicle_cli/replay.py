@@ -50,7 +50,7 @@ class Tally:
         self._behind.settled(batch)
         for settlement in batch:
             action = settlement.verdict.action
-            if action is Action.REQUEUE:
+            if action in (Action.REQUEUE, Action.RETRY):
                 continue  # it comes back, and that end counts
             self.ends[f"{type(settlement.outcome).__name__.lower()}, {action}"] += 1
             if not is_good(settlement):

@@ -69,6 +69,7 @@ class Action(StrEnum):
 
     ACK = "ack"
     REQUEUE = "requeue"
+    RETRY = "retry"  # like a requeue, but counted, and kept back by the broker for the delay
     DEAD_LETTER = "dead-letter"
     DROP = "drop"
     LEAVE = "leave"
@@ -76,7 +77,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do with a delivery and why; `delay` counts for a requeue, and None means one that grows."""
+    """What to do with a delivery and why; `delay` counts for another try, and None means one that grows."""
 
     action: Action
     reason: str

@@ -31,6 +31,7 @@ class OnFailure(StrEnum):
     """What a failed message gets (D-1)."""
 
     REQUEUE_ONCE = "requeue-once"
+    RETRY = "retry"
     DEAD_LETTER = "dead-letter"
     REQUEUE = "requeue"
     ACK = "ack"
@@ -66,6 +67,8 @@ class Policy:
     on_exception: OnException = OnException.EXIT
     on_exhausted: OnExhausted = OnExhausted.DROP
     max_retries: int | None = None
+    max_attempts: int = 5  # of OnFailure.RETRY: so many tries, then the dead letters (R-003-12)
+    retry_delays: tuple[float, ...] = (5.0, 30.0, 300.0)  # seconds; the last one repeats
 
 
 ACKED = Verdict(Action.ACK, "synced")
@@ -106,6 +109,8 @@ def _failed(reason: str, delivery: Delivery, policy: Policy) -> Verdict:
     match policy.on_failure:
         case OnFailure.REQUEUE_ONCE:
             return requeue_once(reason, delivery)
+        case OnFailure.RETRY:
+            return retry(reason, delivery, policy)
         case OnFailure.DEAD_LETTER:
             return Verdict(Action.DEAD_LETTER, reason)
         case OnFailure.REQUEUE:
@@ -113,6 +118,15 @@ def _failed(reason: str, delivery: Delivery, policy: Policy) -> Verdict:
         case OnFailure.ACK:
             return Verdict(Action.ACK, reason)
     assert_never(policy.on_failure)
+
+
+def retry(reason: str, delivery: Delivery, policy: Policy) -> Verdict:
+    """Another try after the delay of this step, as long as there are tries left (D-2, R-003-23, 24)."""
+    tries = delivery.attempts
+    if tries >= policy.max_attempts:
+        return Verdict(Action.DEAD_LETTER, reason)
+    delays = policy.retry_delays
+    return Verdict(Action.RETRY, reason, delays[min(tries, len(delays)) - 1])
 
 
 def requeue_once(reason: str, delivery: Delivery) -> Verdict:

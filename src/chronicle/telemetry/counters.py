@@ -38,7 +38,7 @@ class Counters:
             action = settlement.verdict.action
             if action is Action.ACK:
                 self.ack += 1
-            elif action is Action.REQUEUE:
+            elif action in (Action.REQUEUE, Action.RETRY):
                 self.requeued += 1
                 self.nack += 1
             elif action is Action.DEAD_LETTER:

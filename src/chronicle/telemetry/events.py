@@ -26,6 +26,7 @@ RETRY: Final = "connection.retry"
 DEAD_LETTERS_UNKNOWN: Final = "queue.dead_letters_unknown"
 ACKED: Final = "message.acked"
 REQUEUED: Final = "message.requeued"
+RETRIED: Final = "message.retried"
 DEAD_LETTERED: Final = "message.dead_lettered"
 DROPPED: Final = "message.dropped"
 LEFT: Final = "message.left"
@@ -40,6 +41,7 @@ LINES_DROPPED: Final = "log.lines_dropped"
 _NAMES: Final = {
     Action.ACK: (ACKED, logging.INFO),
     Action.REQUEUE: (REQUEUED, logging.WARNING),
+    Action.RETRY: (RETRIED, logging.WARNING),
     Action.DEAD_LETTER: (DEAD_LETTERED, logging.WARNING),
     Action.DROP: (DROPPED, logging.ERROR),
     Action.LEAVE: (LEFT, logging.WARNING),

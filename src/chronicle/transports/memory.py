@@ -124,7 +124,7 @@ class MemoryTransport:
     def _carry_out(self, settlement: Settlement) -> None:
         if settlement.verdict.action is Action.DEAD_LETTER and self._on_dead_letter is not None:
             self._on_dead_letter(settlement)
-        elif settlement.verdict.action is Action.REQUEUE:
+        elif settlement.verdict.action in (Action.REQUEUE, Action.RETRY):
             again = copy.copy(settlement.delivery)
             again.redelivered = True
             again.counted += 1

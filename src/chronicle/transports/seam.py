@@ -20,6 +20,7 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
 from chronicle.core.policy import OnExhausted, OnFailure, Policy
 from chronicle.core.settlement import Settlement
+from chronicle.core.topology import QueueOptions
 from chronicle.errors import SettingError
 
 
@@ -78,12 +79,14 @@ class Tls:
 class Connector:
     """How to reach a queue: the settings every transport is made from."""
 
-    url: str
+    url: str = field(repr=False)
     queue: str
     prefetch: int = 2
     tag: str = "chronicle"
     tls: Tls = field(default_factory=Tls)
-    extras: Mapping[str, str] = field(default_factory=dict)
+    extras: Mapping[str, str] = field(default_factory=dict, repr=False)
+    retry_delays: tuple[float, ...] = ()  # what Action.RETRY may ask for
+    declare: QueueOptions | None = None  # make the topology when opening; None: only look (D-15)
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,7 +211,7 @@ class LocalTransport:
         match settlement.verdict.action:
             case Action.ACK | Action.DROP:
                 done = store.remove(claim)
-            case Action.REQUEUE:
+            case Action.REQUEUE | Action.RETRY:
                 done = store.requeue(claim, self._back_at(settlement))
             case Action.DEAD_LETTER:
                 queue = store.ensure_queue(f"{settlement.delivery.queue}.dlq")

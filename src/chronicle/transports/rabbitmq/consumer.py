@@ -282,7 +282,7 @@ def _note(ledger: TagLedger, tag: int, action: Action) -> bool:
     match action:
         case Action.ACK | Action.DROP:
             return ledger.ack(tag)
-        case Action.REQUEUE:
+        case Action.REQUEUE | Action.RETRY:
             return ledger.nack(tag, requeue=True)
         case Action.DEAD_LETTER:
             return ledger.nack(tag, requeue=False)
