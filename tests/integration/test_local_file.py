@@ -260,7 +260,9 @@ def test_headers_survive_and_a_dead_letter_tells_its_story(file: Path) -> None:
         "x-chronicle-queue": "q",
         "x-chronicle-reason": "for the test",
         "x-chronicle-attempts": 2,
-        "x-chronicle-died-at": int(now * 1000),
+        "x-chronicle-consumer": "chronicle",
+        "x-chronicle-first-failed-at": int(now * 1000),
+        "x-chronicle-last-failed-at": int(now * 1000),
     }
     assert letter.headers == headers | story
     assert (letter.body, letter.properties) == (b"body", properties)

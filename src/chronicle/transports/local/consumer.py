@@ -46,6 +46,7 @@ class LocalTransport:
         self.place, self._path = file_of(connector.url)
         self._folder = self._path.with_name(f"{self._path.name}-owners")
         self._name = connector.queue
+        self._tag = connector.tag
         self._clock = clock
         self._waker = Waker()
         self._store: Store | None = None
@@ -215,7 +216,7 @@ class LocalTransport:
                 done = store.requeue(claim, self._back_at(settlement))
             case Action.DEAD_LETTER:
                 queue = store.ensure_queue(f"{settlement.delivery.queue}.dlq")
-                done = store.move(claim, queue, story(settlement, self._now()))
+                done = store.move(claim, queue, story(settlement, self._tag, self._now()))
             case Action.LEAVE:
                 done = True
         return Fate.DONE if done else Fate.STALE

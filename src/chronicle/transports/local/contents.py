@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from chronicle.core.death import failed
 from chronicle.core.delivery import Envelope
 from chronicle.core.record import dump
 from chronicle.core.settlement import Settlement
@@ -19,15 +20,9 @@ def pack(outgoing: Outgoing) -> bytes | None:
     return dump({"headers": tag(outgoing.headers), "properties": tag(outgoing.properties)})
 
 
-def story(settlement: Settlement, now: int) -> bytes:
+def story(settlement: Settlement, consumer: str, now: int) -> bytes:
     """Why, where, when and after how many tries a message died: headers of its dead letter."""
-    delivery = settlement.delivery
-    facts = {
-        "x-chronicle-queue": delivery.queue,
-        "x-chronicle-reason": settlement.verdict.reason,
-        "x-chronicle-attempts": delivery.attempts,
-        "x-chronicle-died-at": now,
-    }
+    facts = failed(settlement.delivery, settlement.verdict.reason, consumer, now)
     return dump({name: tag(fact) for name, fact in facts.items()})
 
 

@@ -1,0 +1,91 @@
+"""Why a message failed or died, as a small fixed set of headers, and reading it back.
+
+Rule 1: the set is fixed, each header is capped, and a new failure replaces the last one's: a message that
+        goes round for weeks does not grow.
+Rule 2: a reason is masked before it comes here (it is written by the policy or by a syncer); nothing of the
+        body is ever put into a header.
+Rule 3: who reads does not trust: whatever a producer forged reads as a missing value (Z16).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from chronicle.core.delivery import Delivery, Facts, count, x_death
+
+REASON: Final = "x-chronicle-reason"
+ATTEMPTS: Final = "x-chronicle-attempts"
+QUEUE: Final = "x-chronicle-queue"
+CONSUMER: Final = "x-chronicle-consumer"
+FIRST: Final = "x-chronicle-first-failed-at"  # milliseconds since 1970
+LAST: Final = "x-chronicle-last-failed-at"
+REDRIVES: Final = "x-chronicle-redrives"
+LONGEST: Final = 500  # bytes of a text
+
+# What the broker writes about a message's deaths; a redriven message starts without them.
+BROKERS: Final = (
+    "x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason",
+    "x-last-death-exchange", "x-last-death-queue", "x-last-death-reason", "x-delivery-count",
+    "x-acquired-count",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """What is known about the end of a message."""
+
+    reason: str = ""
+    attempts: int = 0
+    queue: str = ""  # where it died
+    consumer: str = ""
+    first: int | None = None  # failed at, milliseconds since 1970
+    last: int | None = None
+    redrives: int = 0
+
+
+def failed(delivery: Delivery, reason: str, consumer: str, now: int) -> dict[str, Any]:
+    """The headers that tell of this failure; they replace older ones of the same names."""
+    return {
+        REASON: capped(reason),
+        ATTEMPTS: delivery.attempts,
+        QUEUE: capped(delivery.queue),
+        CONSUMER: capped(consumer),
+        FIRST: count(delivery.headers.get(FIRST)) or now,
+        LAST: now,
+    }
+
+
+def death_of(delivery: Delivery) -> Death:
+    """What the headers of a dead letter tell: ours where they are, else the broker's x-death."""
+    headers = delivery.headers
+    last = next(iter(x_death(headers)), {})
+    first_at, last_at = count(headers.get(FIRST)), count(headers.get(LAST))
+    died = last.get("time")
+    at = int(died.timestamp() * 1000) if hasattr(died, "timestamp") else count(died) * 1000
+    return Death(
+        reason=_text(headers.get(REASON)) or _text(last.get("reason")),
+        attempts=count(headers.get(ATTEMPTS)) or count(last.get("count")),
+        queue=_text(headers.get(QUEUE)) or _text(last.get("queue")),
+        consumer=_text(headers.get(CONSUMER)),
+        first=first_at or at or None,
+        last=last_at or at or None,
+        redrives=count(headers.get(REDRIVES)),
+    )
+
+
+def revived(headers: Facts) -> dict[str, Any]:
+    """The headers of a message that goes back to its queue: no deaths, one redrive more."""
+    gone = {*BROKERS, REASON, ATTEMPTS, QUEUE, CONSUMER, FIRST, LAST}
+    kept = {name: value for name, value in headers.items() if name not in gone}
+    return {**kept, REDRIVES: count(headers.get(REDRIVES)) + 1}
+
+
+def capped(text: str) -> str:
+    """At most LONGEST bytes, cut between characters."""
+    raw = text.encode("utf-8", "replace")
+    return text if len(raw) <= LONGEST else raw[: LONGEST - 3].decode("utf-8", "ignore") + "…"
+
+
+def _text(value: object) -> str:
+    return capped(value) if isinstance(value, str) else ""
