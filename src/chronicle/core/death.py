@@ -10,6 +10,7 @@ Rule 3: who reads does not trust: whatever a producer forged reads as a missing 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from chronicle.core.delivery import Delivery, Facts, count, x_death
@@ -62,7 +63,7 @@ def death_of(delivery: Delivery) -> Death:
     last = next(iter(x_death(headers)), {})
     first_at, last_at = count(headers.get(FIRST)), count(headers.get(LAST))
     died = last.get("time")
-    at = int(died.timestamp() * 1000) if hasattr(died, "timestamp") else count(died) * 1000
+    at = int(died.timestamp() * 1000) if isinstance(died, datetime) else count(died) * 1000
     return Death(
         reason=_text(headers.get(REASON)) or _text(last.get("reason")),
         attempts=count(headers.get(ATTEMPTS)) or count(last.get("count")),
