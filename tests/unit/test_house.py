@@ -63,7 +63,9 @@ def offences(home: Path) -> list[str]:
 
 
 def python_files(home: Path, folders: tuple[str, ...]) -> list[Path]:
-    return sorted(file for folder in folders for file in (home / folder).rglob("*.py"))
+    found = (file for folder in folders for file in (home / folder).rglob("*.py"))
+    # A folder whose name begins with a dot holds what was installed, not what was written.
+    return sorted(file for file in found if not any(p.startswith(".") for p in file.relative_to(home).parts))
 
 
 def source_offences(home: Path, file: Path) -> Iterator[str]:
