@@ -15,8 +15,11 @@ class Backoff:
 
     def ceiling(self, attempt: int) -> float:
         """The longest wait before try number `attempt` (the first is 1)."""
-        # The exponent is capped: 2.0 ** 2000 raises, and a broker may well be away that long.
-        return min(self.maximum, self.initial * self.multiplier ** min(max(attempt - 1, 0), 64))
+        try:
+            grown = self.initial * self.multiplier ** max(attempt - 1, 0)
+        except OverflowError:  # 2.0 ** 2000 is too much for a float, and a broker may be away that long
+            return self.maximum
+        return min(self.maximum, grown)
 
     def delay(self, attempt: int, luck: float) -> float:
         """Full jitter above the initial wait; `luck` is a random number from 0 to 1."""
