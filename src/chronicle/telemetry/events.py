@@ -8,7 +8,7 @@ Rule 3 (Z10): whatever a producer can choose is cleaned and cut.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
@@ -105,7 +105,9 @@ def is_plain_ack(settlement: Settlement) -> bool:
     )
 
 
-def verdict_facts(settlement: Settlement) -> tuple[str, int, dict[str, Any]]:
+def verdict_facts(
+    settlement: Settlement, hide: Callable[[str], str] = redact
+) -> tuple[str, int, dict[str, Any]]:
     """The event of one verdict: its name, its level, and the delivery's facts (R-000-44)."""
     delivery, verdict = settlement.delivery, settlement.verdict
     plain = is_plain_ack(settlement)
@@ -125,11 +127,11 @@ def verdict_facts(settlement: Settlement) -> tuple[str, int, dict[str, Any]]:
     facts["latency_ms"] = round(settlement.seconds * 1000, 3)
     if plain:
         return ACKED, logging.INFO, facts
-    facts["reason"] = cap(clean(redact(verdict.reason)), 500)
+    facts["reason"] = cap(clean(hide(verdict.reason)), 500)
     if settlement.notes:
-        facts["notes"] = [label(note) for note in settlement.notes]
+        facts["notes"] = [cap(clean(hide(note)), 200) for note in settlement.notes]
     if settlement.error:
-        facts["error"] = cap(clean(redact(settlement.error)), 500)
+        facts["error"] = cap(clean(hide(settlement.error)), 500)
     return (*_name(settlement), facts)
 
 

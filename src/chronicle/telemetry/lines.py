@@ -68,7 +68,7 @@ class JsonLines:
         lines = []
         ts = stamp(self._clock()) if batch else ""
         for settlement in batch:
-            name, level, facts = events.verdict_facts(settlement)
+            name, level, facts = events.verdict_facts(settlement, self._hide)
             if level >= self._level:
                 line = {"ts": ts, "level": level_name(level), "event": name, **self._always, **facts}
                 lines.append(orjson.dumps(line, option=_OPTIONS))
@@ -118,7 +118,7 @@ class PrettyLines:
         lines = []
         now = self._clock() if batch else 0.0
         for settlement in batch:
-            name, level, facts = events.verdict_facts(settlement)
+            name, level, facts = events.verdict_facts(settlement, self._hide)
             if level >= self._level:
                 lines.append(pretty(now, level, verdict_text(name, facts), facts, self._color))
         if lines:

@@ -1,0 +1,193 @@
+"""The live view of a run: a few lines at the foot of the terminal that are drawn again and again.
+
+Rule 1: it is drawn from `tick`, by the pump, a few times a second; no thread of its own.
+Rule 2: what needs a person is printed above it, in bounded number; a plain ack is only counted.
+Rule 3: a terminal that goes away ends the view, never the run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from time import time
+from typing import Any, Final, TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from chronicle.core.settlement import Settlement
+from chronicle.telemetry import events
+from chronicle.telemetry.counters import Counters
+from chronicle.telemetry.lines import pretty, summary, tidy, tidy_facts, verdict_text
+from chronicle.telemetry.masks import Secrets
+
+EVERY: Final = 1 / 8  # seconds between drawings
+WINDOW: Final = 5.0  # seconds that make "now"
+LINES_PER_DRAWING: Final = 20
+REASONS_KEPT: Final = 200
+REASONS_SHOWN: Final = 5
+_STYLES: Final = ((logging.ERROR, "red"), (logging.WARNING, "yellow"), (logging.INFO, ""))
+
+
+def make_live_view(
+    stream: TextIO, level: int, title: str, *, color: bool, secrets: Secrets | None = None
+) -> LiveView:
+    """The view on a terminal."""
+    console = Console(file=stream, force_terminal=True, no_color=not color, highlight=False, markup=False)
+    return LiveView(console, level, title, secrets=secrets)
+
+
+class LiveView:
+    """An observer for a person at a terminal."""
+
+    def __init__(
+        self,
+        console: Console,
+        level: int,
+        title: str,
+        *,
+        secrets: Secrets | None = None,
+        clock: Callable[[], float] = time,
+    ) -> None:
+        self._console = console
+        self._level = level
+        self._hide = (secrets or Secrets()).hide
+        self._title = str(tidy(title, self._hide))
+        self._clock = clock
+        self._state = ""
+        self._started = self._drawn = clock()
+        self._samples: deque[tuple[float, int]] = deque([(self._started, 0)])
+        self._reasons: OrderedDict[str, int] = OrderedDict()
+        self._budget = LINES_PER_DRAWING
+        self._skipped = 0
+        self._gone = False
+        # A syncer may print its results to a file: only what goes to this terminal is lifted above the view.
+        self._live = Live(
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            vertical_overflow="crop",
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        # The cursor is hidden while the view stands, and must come back however the process ends.
+        atexit.register(self._guard, self._live.stop)
+
+    def event(self, name: str, level: int, text: str, **facts: Any) -> None:
+        if name.endswith(".state_change"):
+            self._state = str(tidy(facts.get("to", ""), self._hide))
+        elif name == events.READY and not self._live.is_started:
+            # Not earlier: until then a refusal may end the run in one line of its own.
+            self._guard(lambda: self._live.start())
+        if level >= self._level:
+            tidied = tidy_facts(facts, self._hide)
+            self._print([self._line(level, str(tidy(text, self._hide)) or name, tidied)])
+
+    def settled(self, batch: Sequence[Settlement]) -> None:
+        lines = []
+        for settlement in batch:
+            if events.is_plain_ack(settlement):
+                continue
+            name, level, facts = events.verdict_facts(settlement, self._hide)
+            text = verdict_text(name, facts)
+            self._remember(text)
+            if level < self._level:
+                continue
+            if self._budget > 0:
+                self._budget -= 1
+                lines.append(self._line(level, text, facts))
+            else:
+                self._skipped += 1
+        self._print(lines)
+
+    def tick(self, counters: Counters) -> None:
+        now = self._clock()
+        if now - self._drawn < EVERY:
+            return
+        self._drawn = now
+        if self._skipped:
+            self._print([Text(f"… and {self._skipped} more of these", style="dim")])
+        self._budget, self._skipped = LINES_PER_DRAWING, 0
+        self._samples.append((now, counters.handled))
+        while len(self._samples) > 2 and now - self._samples[0][0] > WINDOW:
+            self._samples.popleft()
+        if self._live.is_started and not self._gone:
+            self._guard(lambda: self._live.update(self.drawing(counters, now), refresh=True))
+
+    def close(self, counters: Counters) -> None:
+        now = self._clock()
+        self._guard(self._live.stop)
+        if self._skipped:
+            self._print([Text(f"… and {self._skipped} more of these", style="dim")])
+        self._print([*self._failures(), Text(summary(counters, now - self._started), end="")])
+
+    def drawing(self, counters: Counters, now: float) -> Group:
+        """The view as it stands now."""
+        (then, before), (_, after) = self._samples[0], self._samples[-1]
+        rate = (after - before) / (now - then) if now > then else 0.0
+        uptime = max(now - self._started, 0.001)
+        numbers = Table.grid(padding=(0, 2))
+        numbers.add_row("rate", f"{rate:,.0f}/s now", f"{counters.handled / uptime:,.0f}/s on average")
+        numbers.add_row("work", f"{counters.inflight:,} in flight", f"{counters.queued:,} waiting at start")
+        numbers.add_row("done", f"{counters.ack:,} acked", f"{counters.received:,} received")
+        trouble = {
+            "requeued": counters.requeued,
+            "dead-lettered": counters.dead_lettered,
+            "dropped": counters.dropped,
+            "late": counters.stale,
+            "ack retries": counters.ack_retry,
+            "reconnects": counters.reconnects,
+            "left sealed": counters.sealed,
+        }
+        told = "  ".join(f"{count:,} {name}" for name, count in trouble.items() if count) or "none"
+        state = f"{self._state or 'starting'} · up {_clock_of(uptime)}"
+        return Group(
+            Rule(style="dim"),
+            Text(self._title, style="bold", no_wrap=True, overflow="ellipsis"),
+            Text(state, style="green" if self._state == "Delivering" else "yellow", no_wrap=True),
+            numbers,
+            Text(f"trouble  {told}", style="" if told == "none" else "yellow"),
+            *self._failures(),
+        )
+
+    def _failures(self) -> list[Text]:
+        """The latest reasons, the newest last, with how often each was given."""
+        latest = list(self._reasons.items())[-REASONS_SHOWN:]
+        return [
+            Text(f"{count:>6,} × {reason}", style="yellow", no_wrap=True, overflow="ellipsis")
+            for reason, count in latest
+        ]
+
+    def _remember(self, reason: str) -> None:
+        self._reasons[reason] = self._reasons.get(reason, 0) + 1
+        self._reasons.move_to_end(reason)
+        if len(self._reasons) > REASONS_KEPT:
+            self._reasons.popitem(last=False)
+
+    def _line(self, level: int, text: str, facts: Mapping[str, Any]) -> Text:
+        style = next((style for least, style in _STYLES if level >= least), "dim")
+        return Text(pretty(self._clock(), level, text, facts, color=False).rstrip("\n"), style=style)
+
+    def _print(self, lines: Sequence[Text]) -> None:
+        if lines:
+            self._guard(lambda: self._console.print(Group(*lines)))
+
+    def _guard(self, draw: Callable[[], None]) -> None:
+        if self._gone:
+            return
+        try:
+            draw()
+        except (OSError, ValueError):
+            # The terminal was closed, or cannot show these characters.
+            self._gone = True
+
+
+def _clock_of(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}"

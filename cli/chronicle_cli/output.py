@@ -1,0 +1,96 @@
+"""Where a run's output goes, and the only place that configures logging.
+
+Rule 1: a person at a terminal gets the live view or short lines, everything else JSON lines.
+Rule 2 (Z4): whatever Python prints by itself (uncaught errors, threads that died, warnings) goes the same
+        way, with its texts masked and without locals. asyncio speaks through its logger, so it does too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Final, TextIO
+
+from chronicle.telemetry import events
+from chronicle.telemetry.bridge import LoggingBridge
+from chronicle.telemetry.events import Observer
+from chronicle.telemetry.lines import JsonLines, PrettyLines
+from chronicle.telemetry.masks import Secrets, trace_of
+from chronicle_cli.settings import LogFormat, LogLevel
+
+# chronicle reports lost connections itself, once; these libraries do it in many lines of their own.
+_NOISY: Final = ("pika", "confluent_kafka", "redis")
+# Its debug lines hold whole bodies.
+_TELLTALE: Final = "pika.channel"
+
+
+def make_observer(
+    log_format: LogFormat,
+    log_level: LogLevel,
+    live: bool | None,
+    stream: TextIO,
+    queue: str,
+    trigger: str,
+    connector: str,
+    *,
+    secrets: Secrets | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Observer:
+    """The observer that fits the options and whoever reads the stream.
+
+    `trigger` is what runs (the syncer), `connector` where it listens; both stand in every JSON line.
+    """
+    level = number_of(log_level)
+    terminal = is_terminal(stream)
+    if log_format is LogFormat.JSON or (log_format is LogFormat.AUTO and not terminal and not live):
+        always = {"trigger": trigger, "connector": connector}
+        return JsonLines(stream, level, always, secrets=secrets)
+    color = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+    if live is False or not terminal or environ.get("TERM") == "dumb":
+        return PrettyLines(stream, level, color=color, secrets=secrets)
+    # rich costs a tenth of a second to import: only people who see it pay.
+    from chronicle_cli.live import make_live_view
+
+    return make_live_view(stream, level, f"{trigger} ← {queue} at {connector}", color=color, secrets=secrets)
+
+
+def configure_logging(observer: Observer, log_level: LogLevel) -> None:
+    """Send every log record and every uncaught error of this process to the observer."""
+    level = number_of(log_level)
+    root = logging.getLogger()
+    root.handlers[:] = [LoggingBridge(observer)]
+    root.setLevel(level)
+    logging.captureWarnings(True)
+    if level > logging.DEBUG:
+        for name in _NOISY:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    else:
+        logging.getLogger(_TELLTALE).setLevel(logging.INFO)
+    _catch_what_nobody_caught(observer)
+
+
+def _catch_what_nobody_caught(observer: Observer) -> None:
+    def tell(where: str, error: BaseException | None) -> None:
+        if error is None or isinstance(error, SystemExit):
+            return
+        text = f"{type(error).__name__} {where}"
+        observer.event(events.CRASHED, logging.CRITICAL, text, trace=trace_of(error, None))
+
+    sys.excepthook = lambda _kind, error, _trace: tell("ended the process", error)
+    threading.excepthook = lambda args: tell("ended a thread", args.exc_value)
+    sys.unraisablehook = lambda args: tell("where nobody could catch it", args.exc_value)
+
+
+def number_of(log_level: LogLevel) -> int:
+    """The level as `logging` counts it."""
+    return logging.getLevelNamesMapping()[log_level.upper()]
+
+
+def is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except (OSError, ValueError):
+        return False
