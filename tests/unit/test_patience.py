@@ -115,3 +115,14 @@ class TestUnreadable:
         self.lose(patience, ProtocolFault("?"), FAULT_LIMIT - 1)
         self.lose(patience, ProtocolFault("?"), FAULT_LIMIT, delivering=True)
         assert not patience.unreadable
+
+    def test_tries_that_end_unreadable_count_too(self) -> None:
+        """The nonsense may come with the last answer of opening, so that no connection ever stands."""
+        patience = make()
+        self.lose(patience, LOST, 1, delivering=True)
+        for _ in range(FAULT_LIMIT):
+            assert not patience.unreadable
+            patience.saw(ProtocolFault("?"))
+        assert patience.unreadable
+        patience.saw(LOST)
+        assert not patience.unreadable

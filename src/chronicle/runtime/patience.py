@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chronicle.core.backoff import Backoff
-from chronicle.errors import ConnectionLost, ProtocolFault
+from chronicle.errors import ChronicleError, ConnectionLost, ProtocolFault
 from chronicle.runtime.job import Lifecycle
 
 HEALTHY = 10.0  # a connection that lived so long, or delivered, starts the backoff anew
@@ -46,11 +46,20 @@ class Patience:
         assert self._connected_at is not None
         if self._delivered or now - self._connected_at >= HEALTHY:
             self.tries = 0
-        unreadable = isinstance(error, ProtocolFault) and not self._delivered
-        self._faults = self._faults + 1 if unreadable else 0
+        if self._delivered:
+            self._faults = 0
+        else:
+            self.saw(error)
         self._away_since = now
         self.tries += 1
         return self._delay()
+
+    def saw(self, error: ChronicleError) -> None:
+        """Count answers that could not be read; another trouble between them starts the count anew.
+
+        A try counts as well as a connection: what cannot be read often comes with the last answer of opening.
+        """
+        self._faults = self._faults + 1 if isinstance(error, ProtocolFault) else 0
 
     @property
     def unreadable(self) -> bool:

@@ -154,6 +154,9 @@ class Runner:
         self._transport.close()
         now = self._clock()
         delay = self._patience.failed(now)
+        self._patience.saw(error)
+        if self._given_up(error):
+            return
         tries = self._patience.tries
         if delay is None:
             self._decide(Exit.UNREACHABLE, f"{error}; given up after {tries} tries")
@@ -181,9 +184,14 @@ class Runner:
         self.counters.reconnects += 1
         self._say(events.LOST, logging.WARNING, str(error), running=self._running)
         delay = self._patience.lost(error, now)
+        if not self._given_up(error):
+            self._sleep_until(now + delay)
+
+    def _given_up(self, error: ChronicleError) -> bool:
+        """Whether the broker has sent the same nonsense once too often (RB13); then the end is decided."""
         if self._patience.unreadable:
             self._fail(Exit.FATAL, f"{error}; the same again after every reconnect")
-        self._sleep_until(now + delay)
+        return self._patience.unreadable
 
     def _sleep_until(self, due: float) -> None:
         """Wait away from the broker; a stop ends the wait, late results do not."""

@@ -108,6 +108,8 @@ def reason(error: BaseException) -> str:
         isinstance(cause, TimeoutError) for cause in found
     ):
         return "no answer in time"
+    if any(isinstance(cause, exceptions.StreamLostError) for cause in found):
+        return "the connection broke"
     return "it broke while logging in"
 
 
