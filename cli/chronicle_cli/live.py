@@ -84,7 +84,7 @@ class LiveView:
         elif name == events.READY and not self._live.is_started:
             # Not earlier: until then a refusal may end the run in one line of its own.
             self._guard(lambda: self._live.start())
-        if level >= self._level:
+        if events.for_people(name, level) >= self._level:
             tidied = tidy_facts(facts, self._hide)
             self._print([self._line(level, str(tidy(text, self._hide)) or name, tidied)])
 

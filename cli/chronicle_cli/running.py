@@ -64,8 +64,6 @@ def run(job: Job, transport: Transport, observer: Observer) -> int:
     runner = Runner(job, transport, observer)
     with stop_on_signal(runner.stop, lambda: report.note("second signal: unfinished messages go back")):
         ending = runner.run()
-    if ending.trace:
-        report.trace(ending.trace)
     if ending.stuck:
         leave_now(int(ending.code))
     return int(ending.code)

@@ -34,6 +34,8 @@ class Counters:
     def settled(self, settlement: Settlement) -> None:
         """Count what became of one delivery; a verdict counts only when it was carried out."""
         fate = settlement.fate
+        if settlement.notes:  # the pipeline's only remark: personal data left sealed
+            self.sealed += 1
         if fate is Fate.DONE:
             action = settlement.verdict.action
             if action is Action.ACK:

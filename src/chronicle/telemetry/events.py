@@ -84,6 +84,11 @@ def state_change(transport: str) -> str:
     return f"{transport}_trigger.state_change"
 
 
+def for_people(name: str, level: int) -> int:
+    """How much an event matters to a person: a machine's states are for the log, not for a terminal."""
+    return logging.DEBUG if name.endswith(".state_change") else level
+
+
 @lru_cache(maxsize=2048)
 def label(text: str) -> str:
     """A name somebody else chose, fit for a log: few and often the same, so each is cleaned once."""

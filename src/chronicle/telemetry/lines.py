@@ -102,7 +102,7 @@ class PrettyLines:
         self._started = clock()
 
     def event(self, name: str, level: int, text: str, **facts: Any) -> None:
-        if level >= self._level:
+        if events.for_people(name, level) >= self._level:
             line = pretty(
                 self._clock(),
                 level,
