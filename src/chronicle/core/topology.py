@@ -8,18 +8,22 @@ durable, no TTL, five attempts.
 Rule 1: a plan lists things in the order in which they are made: what is pointed at comes before what points
         to it, and the main queue is bound last, so no message arrives before its dead letters are kept.
 Rule 2: one retry queue per delay, because a TTL expires only at the head of a queue (RB12).
+Rule 3: everything is durable; brokers from 4.3 on refuse anything else (RB14, R-003-10).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from chronicle.core.units import format_duration
+from chronicle.errors import SettingError
 
 DEFAULT_EXCHANGE: Final = ""
+MAX_NAME: Final = 255  # bytes; what AMQP has room for
+SHORTEST: Final = 0.001  # seconds; brokers count in milliseconds
 
 
 class QueueType(StrEnum):
@@ -35,6 +39,7 @@ class Enabled:
 
     exchange: Callable[[str], str] = "{}.dlx".format
     routing_key: Callable[[str], str] = "{}.dlq".format
+    foreign: bool = False  # the exchange is somebody else's and may be of any kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +70,16 @@ class QueueOptions:
 
     exchange: str = DEFAULT_EXCHANGE  # the main exchange; the default one needs no binding
     routing_key: str = ""  # of the main binding; empty: the queue's name
-    durable: bool = True
     ttl: float | None = None  # seconds
     retry: RetryPolicy = field(default_factory=MaxAttempts)
     retry_delays: tuple[float, ...] = ()  # seconds; each makes a retry queue
     dead_letter: DeadLetterPolicy = field(default_factory=Enabled)
     queue_type: QueueType = QueueType.CLASSIC
+
+    def __post_init__(self) -> None:
+        spans = (*self.retry_delays, *(() if self.ttl is None else (self.ttl,)))
+        if not all(SHORTEST <= span < float("inf") for span in spans):
+            raise ValueError("a TTL or a retry delay takes seconds, at least 0.001")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,9 @@ class Exchange:
     kind: str = "topic"
     foreign: bool = False
 
+    def __str__(self) -> str:
+        return f"exchange {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Queue:
@@ -88,6 +100,9 @@ class Queue:
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"queue {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,37 +113,75 @@ class Binding:
     queue: str
     routing_key: str
 
+    def __str__(self) -> str:
+        return f"binding {self.exchange} → {self.queue}"
+
 
 Step: TypeAlias = Exchange | Queue | Binding
 
 
+class Done(StrEnum):
+    """What became of a step."""
+
+    MADE = "made"
+    THERE = "was there"
+    BOUND = "bound"  # AMQP does not tell whether a binding is new
+
+
 def plan(queue: str, options: QueueOptions) -> tuple[Step, ...]:
-    """Everything this queue needs, in the order in which it is made (R-003-26 to 30)."""
-    steps: list[Step] = []
-    arguments: dict[str, Any] = {}
-    if options.queue_type is QueueType.QUORUM:
-        arguments["x-queue-type"] = "quorum"
+    """Everything this queue needs, in the order in which it is made (R-003-26 to 30).
+
+    Raises SettingError for a name that a broker cannot carry.
+    """
+    steps = tuple(_steps(queue, options))
+    for step in steps:
+        match step:
+            case Binding(routing_key=text) | Exchange(name=text) | Queue(name=text):
+                _check_room(step, text)
+    return steps
+
+
+def _steps(queue: str, options: QueueOptions) -> Iterator[Step]:
+    arguments = _type_arguments(options.queue_type)
     if isinstance(options.dead_letter, Enabled):
         exchange = options.dead_letter.exchange(options.exchange or queue)
         routing_key = options.dead_letter.routing_key(queue)
         dead_letters = dead_letter_queue(queue)
-        steps += [
-            Exchange(exchange),
-            Queue(dead_letters, dict(arguments)),
-            Binding(exchange, dead_letters, routing_key),
-        ]
-        if options.queue_type is QueueType.QUORUM:
-            # Only these two together move a dead letter with the broker's own confirmation (RB8).
-            arguments |= {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
-        arguments |= {"x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": routing_key}
+        yield Exchange(exchange, foreign=options.dead_letter.foreign)
+        yield Queue(dead_letters, _type_arguments(options.queue_type))
+        yield Binding(exchange, dead_letters, routing_key)
+        arguments |= _dead_letter_arguments(exchange, routing_key, options.queue_type)
     if options.ttl is not None:
         arguments["x-message-ttl"] = round(options.ttl * 1000)
-    steps += [retry_queue(queue, delay) for delay in dict.fromkeys(options.retry_delays)]
-    steps.append(Queue(queue, arguments))
+    yield Queue(queue, arguments)
+    retries = (retry_queue(queue, delay, options.queue_type) for delay in options.retry_delays)
+    yield from {retry.name: retry for retry in retries}.values()
     if options.exchange:
-        steps.append(Exchange(options.exchange, foreign=True))
-        steps.append(Binding(options.exchange, queue, options.routing_key or queue))
-    return tuple(steps)
+        yield Exchange(options.exchange, foreign=True)
+        yield Binding(options.exchange, queue, options.routing_key or queue)
+
+
+def _type_arguments(queue_type: QueueType) -> dict[str, Any]:
+    # A classic queue goes without a word: so it agrees with one that was made before there were types.
+    return {"x-queue-type": "quorum"} if queue_type is QueueType.QUORUM else {}
+
+
+def _dead_letter_arguments(exchange: str, routing_key: str, queue_type: QueueType) -> dict[str, Any]:
+    arguments = {"x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": routing_key}
+    if queue_type is QueueType.QUORUM:
+        # Only these two together move a dead letter with the broker's own confirmation (RB8).
+        arguments |= {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+    return arguments
+
+
+def _check_room(step: Step, text: str) -> None:
+    if not text and not isinstance(step, Binding):
+        raise SettingError("an exchange or queue of the plan has an empty name", "give it a name")
+    if len(text.encode("utf-8", "replace")) > MAX_NAME:
+        raise SettingError(
+            f"the {type(step).__name__.lower()} needs a name of more than {MAX_NAME} bytes",
+            "choose a shorter name for the queue or the exchange",
+        )
 
 
 def dead_letter_queue(queue: str) -> str:
@@ -141,13 +194,13 @@ def retry_queue_name(queue: str, delay: float) -> str:
     return f"{queue}.retry.{format_duration(delay)}"
 
 
-def retry_queue(queue: str, delay: float) -> Queue:
+def retry_queue(queue: str, delay: float, queue_type: QueueType = QueueType.CLASSIC) -> Queue:
     """A queue in which a message waits for its next try and then goes back by itself (D-2)."""
     return Queue(
         retry_queue_name(queue, delay),
         {
+            **_type_arguments(queue_type),
+            **_dead_letter_arguments(DEFAULT_EXCHANGE, queue, queue_type),
             "x-message-ttl": round(delay * 1000),
-            "x-dead-letter-exchange": DEFAULT_EXCHANGE,
-            "x-dead-letter-routing-key": queue,
         },
     )

@@ -44,10 +44,15 @@ class Address:
     @property
     def loopback(self) -> bool:
         """Whether bytes to this host stay on this machine."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost" or self.host.endswith(".localhost")
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this name or address means this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:

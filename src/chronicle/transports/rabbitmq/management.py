@@ -1,0 +1,153 @@
+"""RabbitMQ's management API, as far as a consumer may look: a few GETs, nothing else.
+
+Rule 1: only the host that the operator named is asked: no proxy, no redirect, no guess.
+Rule 2: certificates are verified; waiting and the size of an answer are bounded.
+Rule 3: an error names what went wrong; never a password, never a piece of a URL.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from time import monotonic
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit
+
+from chronicle.errors import SettingError
+from chronicle.transports.rabbitmq.address import Address, is_loopback
+
+EXAMPLE: Final = "write it as http://host:15672 or https://host:15671"
+PORTS: Final = {"http": 15672, "https": 15671}
+TIMEOUT: Final = 5.0  # seconds for one answer
+LARGEST: Final = 16 * 1024 * 1024  # bytes of one answer
+PIECE: Final = 64 * 1024
+
+
+class NoAnswer(Exception):
+    """The API did not tell; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Management:
+    """Where the API is and who asks. The password never shows."""
+
+    host: str
+    port: int
+    tls: bool
+    prefix: str  # of every path
+    user: str
+    password: str = field(repr=False)
+    vhost: str
+
+    @property
+    def readable(self) -> bool:
+        """Whether others on the network could read the password on its way."""
+        return not self.tls and not is_loopback(self.host)
+
+
+def management_of(url: str, broker: Address) -> Management:
+    """Read a management URL; user and password are the broker's unless it has its own."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise SettingError("--management-url cannot be read: its host or port is wrong", EXAMPLE) from None
+    if parts.scheme not in PORTS or not host:
+        raise SettingError("--management-url is not an http or https URL with a host", EXAMPLE)
+    if parts.query or parts.fragment:
+        raise SettingError("--management-url has a ? or # in it", EXAMPLE)
+    own = bool(parts.username)
+    return Management(
+        host=host,
+        port=port or PORTS[parts.scheme],
+        tls=parts.scheme == "https",
+        prefix=parts.path.rstrip("/"),
+        user=unquote(parts.username or "") if own else broker.user,
+        password=unquote(parts.password or "") if own else broker.password,
+        vhost=broker.vhost,
+    )
+
+
+class Api:
+    """Questions to one API; each raises NoAnswer when it cannot be answered."""
+
+    def __init__(
+        self,
+        management: Management,
+        context: ssl.SSLContext | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._management = management
+        self._context = context
+        self._timeout = timeout
+        self._clock = clock
+
+    def queue(self, name: str) -> dict[str, Any] | None:
+        """A queue with its arguments and policy; None if there is none."""
+        return self._object("queues", name)
+
+    def exchange(self, name: str) -> dict[str, Any] | None:
+        return self._object("exchanges", name)
+
+    def bindings(self, exchange: str) -> list[dict[str, Any]]:
+        """Where this exchange sends messages."""
+        found = self._get(f"{self._path('exchanges', exchange)}/bindings/source")
+        if not isinstance(found, list):
+            raise NoAnswer("its answer is not the one of a management API")
+        return [entry for entry in found if isinstance(entry, dict)]
+
+    def _object(self, kind: str, name: str) -> dict[str, Any] | None:
+        found = self._get(self._path(kind, name))
+        if found is None or (isinstance(found, dict) and found.get("name") == name):
+            return found
+        raise NoAnswer("its answer is not the one of a management API")
+
+    def _path(self, kind: str, name: str) -> str:
+        vhost, name = quote(self._management.vhost, safe=""), quote(name, safe="")
+        return f"{self._management.prefix}/api/{kind}/{vhost}/{name}"
+
+    def _get(self, path: str) -> Any:
+        """What the API says; None for a 404."""
+        where = self._management
+        connection = (
+            HTTPSConnection(where.host, where.port, timeout=self._timeout, context=self._context)
+            if where.tls
+            else HTTPConnection(where.host, where.port, timeout=self._timeout)
+        )
+        secret = base64.b64encode(f"{where.user}:{where.password}".encode()).decode()
+        try:
+            connection.request("GET", path, headers={"Authorization": f"Basic {secret}"})
+            return self._answer(connection)
+        except ssl.SSLCertVerificationError as error:
+            raise NoAnswer(f"its certificate is not trusted: {error.verify_message}") from None
+        except TimeoutError:
+            raise NoAnswer("no answer in time") from None
+        except OSError as error:
+            raise NoAnswer((error.strerror or type(error).__name__).lower()) from None
+        except (HTTPException, ValueError, RecursionError):
+            raise NoAnswer("its answer cannot be read") from None
+        finally:
+            connection.close()
+
+    def _answer(self, connection: HTTPConnection) -> Any:
+        deadline = self._clock() + self._timeout
+        response = connection.getresponse()
+        if response.status == 404:
+            return None
+        if response.status in (401, 403):
+            raise NoAnswer("it refused this user, who needs the tag monitoring or management")
+        if response.status != 200:
+            raise NoAnswer(f"it answered with HTTP status {response.status}")
+        body = bytearray()
+        # Each piece has the socket's time limit; together they have this one.
+        while piece := response.read1(PIECE):
+            body += piece
+            if len(body) > LARGEST or self._clock() > deadline:
+                raise NoAnswer("its answer is too long or too slow")
+        return json.loads(body)

@@ -1,0 +1,184 @@
+"""Carries a topology plan out at a RabbitMQ broker. Never deletes, never changes what is there.
+
+Rule 1: all steps are looked at before the first is made. If one of them is there with other arguments,
+        nothing is made at all.
+Rule 2 (RB14): every look is on a channel of its own, because the broker answers "no" by closing it. What is
+        there is compared by declaring it once more, which changes nothing.
+Rule 3: a binding cannot be looked at over AMQP. To bind twice is to bind once, so it is simply bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import pika
+from pika import exceptions
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
+
+from chronicle.core.topology import Binding, Done, Exchange, Queue, Step
+from chronicle.errors import BrokerRefused, BrokerUnreachable
+from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason, refusal
+from chronicle.transports.seam import Connector
+
+TROUBLES: Final = (exceptions.AMQPError, AMQPConnectorException, OSError)
+# Nobody answers for about twice as long, and the wait is over.
+HEARTBEAT: Final = 5
+# The text of a 406; the broker cuts it when names are long, so the end may be missing.
+INEQUIVALENT: Final = re.compile(
+    r"inequivalent arg '(?P<argument>[^']+)'(?:.*: received .* but current is (?P<there>.+))?", re.DOTALL
+)
+VALUE: Final = re.compile(r"(?:the value )?'(?P<value>.*)'(?: of type '\w+')?", re.DOTALL)
+CHOICES: Final = (
+    "ask for what is there; or set it with a policy, which can be changed; or delete it yourself once it is "
+    "empty and declare again"
+)
+
+
+def declare(connector: Connector, steps: Sequence[Step]) -> tuple[tuple[Step, Done], ...]:
+    """Make what is missing; what became of each step. BrokerRefused explains a conflict, nothing is made."""
+    with _connected(connector) as connection:
+        bench = _Bench(connection, place(connector))
+        missing = [bench.is_missing(step) for step in steps]
+        if bench.conflicts:
+            raise BrokerRefused(
+                f"{place(connector)}: {'; '.join(bench.conflicts)}; nothing was changed", CHOICES
+            )
+        return tuple((step, bench.make(step, gone)) for step, gone in zip(steps, missing, strict=True))
+
+
+@contextmanager
+def _connected(connector: Connector) -> Iterator[pika.BlockingConnection]:
+    """A short connection whose troubles are put into words; waiting on it is bounded by heartbeats."""
+    parameters = connection_parameters(connector, name=f"{connector.tag} declare", heartbeat=HEARTBEAT)
+    connection: pika.BlockingConnection | None = None
+    try:
+        connection = pika.BlockingConnection(parameters)
+        yield connection
+    except TROUBLES as error:
+        refused = refusal(error, connector)
+        if refused is not None:
+            raise refused from None
+        raise BrokerUnreachable(f"{place(connector)}: {reason(error)}") from None
+    finally:
+        if connection is not None and connection.is_open:
+            with suppress(*TROUBLES):
+                connection.close()
+
+
+class _Bench:
+    """One look or one change at a time, each on a channel of its own."""
+
+    def __init__(self, connection: pika.BlockingConnection, where: str) -> None:
+        self._connection = connection
+        self._where = where
+        self.conflicts: list[str] = []
+
+    def is_missing(self, step: Step) -> bool:
+        """Whether the broker does not have it; what it has differently goes to `conflicts`."""
+        match step:
+            case Binding():
+                return False
+            case Exchange(name=name, kind=kind):
+                there = self._is_there(lambda channel: channel.exchange_declare(name, kind, passive=True))
+            case Queue(name=name):
+                there = self._is_there(lambda channel: channel.queue_declare(name, passive=True))
+        foreign = isinstance(step, Exchange) and step.foreign
+        if there and not foreign:
+            self._compare(step)
+        return not there
+
+    def make(self, step: Step, missing: bool) -> Done:
+        """Make it if it is missing."""
+        if isinstance(step, Binding):
+            self._try(step, lambda channel: channel.queue_bind(step.queue, step.exchange, step.routing_key))
+            return Done.BOUND
+        if missing:
+            self._declare(step)
+        return Done.MADE if missing else Done.THERE
+
+    def _compare(self, step: Exchange | Queue) -> None:
+        try:
+            self._declare(step)
+        except exceptions.ChannelClosedByBroker as closed:
+            if closed.reply_code != 406:
+                raise
+            self.conflicts.append(f"{step}: {difference(step, closed.reply_text)}")
+
+    def _declare(self, step: Exchange | Queue) -> None:
+        if isinstance(step, Exchange):
+            self._try(step, lambda channel: channel.exchange_declare(step.name, step.kind, durable=True))
+        else:
+            arguments = dict(step.arguments)
+            self._try(
+                step, lambda channel: channel.queue_declare(step.name, durable=True, arguments=arguments)
+            )
+
+    def _is_there(self, look: Callable[[BlockingChannel], object]) -> bool:
+        try:
+            self._on_channel(look)
+        except exceptions.ChannelClosedByBroker as closed:
+            if closed.reply_code == 404:
+                return False
+            if closed.reply_code == 405:  # somebody's exclusive queue: comparing it says so in full
+                return True
+            raise
+        return True
+
+    def _try(self, step: Step, change: Callable[[BlockingChannel], object]) -> None:
+        """Do it; a refusal names the step and not just the queue."""
+        try:
+            self._on_channel(change)
+        except exceptions.ChannelClosedByBroker as closed:
+            if closed.reply_code == 406 and INEQUIVALENT.search(closed.reply_text):
+                raise
+            raise BrokerRefused(
+                f"{self._where}: {step}: the broker refused it: {closed.reply_text}", _remedy(closed)
+            ) from None
+
+    def _on_channel(self, call: Callable[[BlockingChannel], object]) -> None:
+        channel = self._connection.channel()
+        call(channel)
+        channel.close()
+
+
+def difference(step: Exchange | Queue, text: str) -> str:
+    """Which argument differs, what is there and what was wanted, out of the broker's text."""
+    found = INEQUIVALENT.search(text)
+    if found is None:
+        return text
+    argument = found["argument"]
+    wanted = _wanted(step, argument)
+    return f"{argument} is {_shown(found['there'])} there, and {wanted} was asked for"
+
+
+def _wanted(step: Exchange | Queue, argument: str) -> str:
+    if isinstance(step, Queue) and argument in step.arguments:
+        return str(step.arguments[argument])
+    if argument == "durable":
+        return "true"
+    return step.kind if isinstance(step, Exchange) and argument == "type" else "none"
+
+
+def _shown(there: str | None) -> str:
+    if there is None:
+        return "something else"
+    value = VALUE.fullmatch(there)
+    return value["value"] if value else there
+
+
+def _remedy(closed: exceptions.ChannelClosedByBroker) -> str:
+    match closed.reply_code:
+        case 403:
+            return (
+                "to declare, the user needs configure on what is made, write on the queue and read on the "
+                "exchange it is bound to; names that begin with amq. belong to the broker"
+            )
+        case 404:
+            return "it was removed meanwhile; declare again"
+        case 405:
+            return "it was declared exclusive; only its owner can use it"
+    return "this broker does not know or allow the argument; leave the option out"
