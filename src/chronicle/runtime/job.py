@@ -31,16 +31,6 @@ class Bounds:
     max_time: float | None = None
     idle_timeout: float | None = None
 
-    def reached(self, received: int, running_for: float, idle_for: float) -> str:
-        """Which bound is reached, in words; whether the queue is empty only the broker knows."""
-        if self.max_messages is not None and received >= self.max_messages:
-            return f"{self.max_messages} messages received"
-        if self.max_time is not None and running_for >= self.max_time:
-            return "time is up"
-        if self.idle_timeout is not None and idle_for >= self.idle_timeout:
-            return "idle"
-        return ""
-
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:

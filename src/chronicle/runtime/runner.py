@@ -10,7 +10,6 @@ Rule 3: a drain finishes what was received; a fatal exit leaves the culprit and 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from random import random
 from time import monotonic
@@ -26,8 +25,9 @@ from chronicle.runtime.job import Ending, Exit, Job
 from chronicle.runtime.mailbox import Mailbox, watch_other_threads
 from chronicle.runtime.patience import Patience
 from chronicle.runtime.shelf import Shelf
+from chronicle.runtime.telling import Telling
+from chronicle.runtime.watch import Watch
 from chronicle.runtime.workers import make_workers
-from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
 from chronicle.telemetry.masks import trace_of
@@ -56,6 +56,7 @@ class Runner:
         self._job = job
         self._transport = transport
         self._observer = observer
+        self._tell = Telling(observer, transport.promises.transport)
         self._clock = clock
         self._patience = Patience(job.lifecycle, transport.promises.backoff, luck, now)
         self._waker = Waker()
@@ -75,11 +76,10 @@ class Runner:
         self._held: set[Delivery] = set()  # received on this connection and not settled
         self._running = 0  # handed to workers and not come back, on whatever connection
         self._unfinished = 0  # given back to the broker because this process ends
-        self._quiet = False  # the last turn brought nothing
-        self._saw_empty = False  # and before it the broker said that nothing waits
+        self._watch = Watch(job.bounds, now)
         self._seals = SealBreaker()
-        self._started = self._last_delivery = self._ticked = now
-        transport.machine.watch(self._state_changed)
+        self._ticked = now
+        transport.machine.watch(self._tell.state_changed)
 
     def stop(self, reason: str) -> None:
         """Ask for a drain. Safe in a signal handler and from any thread."""
@@ -90,30 +90,36 @@ class Runner:
 
     def run(self) -> Ending:
         """Run to the end. Raises OperatorError when it cannot begin."""
-        self._say(events.STARTING, logging.INFO, "starting", syncer=self._job.syncer.name)
+        self._tell.starting(self._job.syncer.name)
         self._workers.start()
         try:
-            with watch_other_threads(self._mailbox):
-                self._loop()
+            self._loop()
         except OperatorError:
-            self._workers.stop(LEAVING)
+            self._leave_syncer()
             raise
-        finally:
-            self._transport.close()
         return self._end()
 
     def _loop(self) -> None:
-        while not self._over:
-            try:
-                if self._connected:
-                    self._turn()
-                elif self._stopping():
-                    self._drain_offline()
-                else:
-                    self._connect()
-            except ConnectionLost as error:
-                self._lost(error)
-            self._tick()
+        try:
+            with watch_other_threads(self._mailbox):
+                while not self._over:
+                    self._step()
+        finally:
+            # What is left goes back to the broker now: no syncer starts on it any more.
+            self._running -= len(self._workers.discard())
+            self._transport.close()
+
+    def _step(self) -> None:
+        try:
+            if self._connected:
+                self._turn()
+            elif self._stopping():
+                self._drain_offline()
+            else:
+                self._connect()
+        except ConnectionLost as error:
+            self._lost(error)
+        self._tick()
 
     # --- connecting ---------------------------------------------------------------------------------
 
@@ -125,31 +131,22 @@ class Runner:
         except BrokerRefused as error:
             if not self._patience.ever_connected:
                 raise
-            self._failed_try(error, logging.ERROR)
+            self._failed_try(error)
             return
         except BrokerError as error:
-            self._failed_try(error, logging.WARNING)
+            self._failed_try(error)
             return
         if self._stopping():
-            return
+            return  # perhaps it never opened; what it may have pushed goes back when it closes
         if queued is not None and not self._patience.ever_connected:
             self.counters.queued = queued
         now = self._clock()
-        self._say(
-            events.READY,
-            logging.INFO,
-            "consuming" if queued is None else f"consuming, {queued} waiting",
-            queued=queued,
-            attempts=self._patience.tries + 1,
-            away_ms=round(self._patience.away(now) * 1000),
-            concurrency=self._job.concurrency,
-            prefetch=self._job.prefetch,
-        )
+        self._tell.ready(self._job, queued, self._patience.tries + 1, self._patience.away(now))
         self._connected = True
         self._patience.connected(now)
-        self._last_delivery = now
+        self._watch.connected(now)
 
-    def _failed_try(self, error: ChronicleError, level: int) -> None:
+    def _failed_try(self, error: ChronicleError) -> None:
         self._transport.machine.fire(Event.FAILED)
         self._transport.close()
         now = self._clock()
@@ -161,13 +158,7 @@ class Runner:
         if delay is None:
             self._decide(Exit.UNREACHABLE, f"{error}; given up after {tries} tries")
             return
-        self._say(
-            events.RETRY,
-            level,
-            f"{error}; trying again in {delay:.1f}s",
-            attempt=tries,
-            delay_ms=round(delay * 1000),
-        )
+        self._tell.retry(error, tries, delay)
         self._sleep_until(now + delay)
 
     def _lost(self, error: ConnectionLost) -> None:
@@ -182,7 +173,7 @@ class Runner:
             self._unfinished += len(self._held)
         self._held.clear()
         self.counters.reconnects += 1
-        self._say(events.LOST, logging.WARNING, str(error), running=self._running)
+        self._tell.lost(error, self._running)
         delay = self._patience.lost(error, now)
         if not self._given_up(error):
             self._sleep_until(now + delay)
@@ -194,8 +185,11 @@ class Runner:
         return self._patience.unreadable
 
     def _sleep_until(self, due: float) -> None:
-        """Wait away from the broker; a stop ends the wait, late results do not."""
+        """Wait away from the broker; a stop or the end of `--max-time` ends the wait, late results do not."""
         while not self._stopping() and (left := due - self._clock()) > 0:
+            if self._watch.time_is_up(self._clock()):
+                self._decide(Exit.UNREACHABLE, "time is up, and the broker is away")
+                return
             self._waker.wait(min(left, TURN))
             self._take_late()
             self._tick()
@@ -220,10 +214,8 @@ class Runner:
         self._mailbox.pump_sleeps = True
         batch = self._transport.receive(self._room(), self._timeout(now))
         self._mailbox.pump_sleeps = False
-        self._quiet = not batch
+        self._watch.turned(batch, now)
         if batch:
-            self._saw_empty = False
-            self._last_delivery = now
             self._patience.delivered()
             self.counters.received += len(batch)
             self._running += len(batch)
@@ -260,13 +252,13 @@ class Runner:
 
     def _timeout(self, now: float) -> float:
         """How long the broker may keep the pump waiting."""
-        if self._mailbox or self._saw_empty or (self._ending is not None and not self._held):
+        if self._mailbox or self._watch.saw_empty or (self._ending is not None and not self._held):
             return 0.0
         return min(TURN, self._shelf.wait(now))
 
     def _room(self) -> int:
         """How many more deliveries may be held: the backpressure (D-7)."""
-        if self._ending is not None and self._ending.code is not Exit.DONE:
+        if self._failing():
             return 0
         room = self._job.prefetch - len(self._held)
         limit = self._job.bounds.max_messages
@@ -294,43 +286,35 @@ class Runner:
         """See whether it is time to stop, and whether a drain is over."""
         self._watch_for_crash()
         if self._ending is None:
-            reason = self._asked or self._bound_reached(now)
+            reason = self._asked or self._watch.reached(
+                now, self.counters, len(self._held), self._transport.depth
+            )
             if reason:
                 self._begin_drain(reason, now)
-        elif not self._held and (self._quiet or not self._room()):
+        elif not self._held and (self._watch.quiet or not self._room()):
             self._finish(Event.ALL_SETTLED)
         elif self._deadline is not None and now >= self._deadline:
             self._finish(Event.DEADLINE)
-
-    def _bound_reached(self, now: float) -> str:
-        bounds = self._job.bounds
-        idle = self._quiet and not self._held
-        reached = bounds.reached(
-            self.counters.received, now - self._started, now - self._last_delivery if idle else 0.0
-        )
-        if not reached and bounds.until_empty and idle:
-            if self._saw_empty:
-                return "the queue is empty"
-            # What the broker pushed before it answered is here by now: the turn that follows brings it.
-            self._saw_empty = self._transport.depth() == 0
-        return reached
 
     def _decide(self, code: Exit, reason: str, trace: str = "") -> None:
         self._ending = Ending(code, reason, self.counters, trace=trace)
 
     def _begin_drain(self, reason: str, now: float) -> None:
-        self._say(events.STOPPING, logging.INFO, f"stopping: {reason}", unsettled=len(self._held))
+        self._tell.stopping(reason, len(self._held))
         self._decide(Exit.DONE, reason)
         self._deadline = now + self._job.lifecycle.drain_timeout
         self._shelf.hurry()
         self._transport.machine.fire(Event.STOP)
         self._transport.stop()
 
+    def _failing(self) -> bool:
+        return self._ending is not None and self._ending.code is not Exit.DONE
+
     def _fail(self, code: Exit, reason: str, trace: str = "") -> None:
         """Stop for a reason that nothing can mend: settle what is finished, wait a moment, go (D-17)."""
-        if self._ending is not None and self._ending.code is not Exit.DONE:
+        if self._failing():
             return
-        self._say(events.FATAL, logging.CRITICAL, reason, trace=trace)
+        self._tell.failed(code, reason, trace)
         self._decide(code, reason, trace)
         self._deadline = self._clock() + FATAL_GRACE
         discarded = self._workers.discard()
@@ -350,8 +334,9 @@ class Runner:
         """The connection is gone: let running syncers end, they do their work in the world outside."""
         self._watch_for_crash()
         if self._ending is None:
-            self._say(events.STOPPING, logging.INFO, f"stopping: {self._asked}", unsettled=0)
-            self._decide(Exit.DONE, self._asked or "")
+            reason = self._asked or ""
+            self._tell.stopping(reason, unsettled=0)
+            self._decide(Exit.DONE, reason)
         if self._deadline is None:
             self._deadline = self._clock() + self._job.lifecycle.drain_timeout
             self._transport.machine.fire(Event.STOP)
@@ -361,7 +346,8 @@ class Runner:
         if not self._running:
             self._finish(Event.ALL_SETTLED)
         elif self._clock() >= self._deadline:
-            self._unfinished += self._running
+            # Some of them may have been counted when their connection was lost.
+            self._unfinished = max(self._unfinished, self._running)
             self._finish(Event.DEADLINE)
 
     def _finish(self, event: Event) -> None:
@@ -377,40 +363,30 @@ class Runner:
         if left:
             self._observer.settled(left)
 
+    def _leave_syncer(self) -> tuple[bool, bool]:
+        """Leave the syncer's context: whether a syncer is still running, and whether leaving failed."""
+        patience = LEAVING if self._running else max(LEAVING, self._job.lifecycle.drain_timeout)
+        try:
+            return not self._workers.stop(patience), False
+        except BaseException as error:
+            self._tell.did_not_close(error)
+            return False, True
+
     def _end(self) -> Ending:
-        """Leave the syncer's context, and say how it all ended."""
+        """Leave the syncer, and say how it all ended."""
         assert self._ending is not None
         code, reason = self._ending.code, self._ending.reason
-        stuck = False
-        try:
-            stuck = not self._workers.stop(LEAVING if self._running else self._job.lifecycle.drain_timeout)
-        except BaseException as error:
-            self._say(events.FATAL, logging.ERROR, "the syncer failed to close", trace=trace_of(error, None))
+        stuck, broken = self._leave_syncer()
+        if broken:
             code, reason = (code or Exit.FATAL), f"{reason}; the syncer failed to close"
         if code is Exit.DONE and (self._unfinished or stuck):
-            code, reason = Exit.RETURNED, f"{reason}; {self._unfinished} unfinished messages went back"
+            code = Exit.RETURNED
+            reason += "; a syncer does not end" if stuck else ""
+            reason += f"; {self._unfinished} unfinished messages went back" if self._unfinished else ""
         self.counters.inflight = self._running
-        self._say(
-            events.STOPPED,
-            logging.INFO if code is Exit.DONE else logging.ERROR,
-            f"stopped: {reason}",
-            exit_code=int(code),
-            unfinished=self._unfinished,
-            **self.counters.facts(),
-        )
+        self._tell.stopped(code, reason, self._unfinished, self.counters)
         self._observer.close(self.counters)
         return Ending(code, reason, self.counters, stuck, self._ending.trace)
-
-    # --- telling ------------------------------------------------------------------------------------
-
-    def _say(self, name: str, level: int, text: str, **facts: object) -> None:
-        self._observer.event(name, level, text, **facts)
-
-    def _state_changed(self, before: str, after: str, event: Event) -> None:
-        name = events.state_change(self._transport.promises.transport)
-        self._say(
-            name, logging.INFO, f"{before} → {after}", **{"from": before, "to": after, "on": str(event)}
-        )
 
 
 def _left(delivery: Delivery) -> Settlement:
