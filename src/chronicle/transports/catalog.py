@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from chronicle.core.topology import Done, QueueOptions, Step, plan
 from chronicle.errors import SettingError
 from chronicle.transports.seam import Connector, Publisher, Transport
 
@@ -48,3 +49,26 @@ def open_publisher(connector: Connector) -> Publisher:
     from chronicle.transports.rabbitmq.publisher import RabbitPublisher
 
     return RabbitPublisher(connector)
+
+
+def planned_topology(connector: Connector) -> tuple[Step, ...]:
+    """What `connector.declare` comes to at this broker; connects to nothing."""
+    if scheme_of(connector.url) == "local":
+        from chronicle.transports.local.topology import planned
+
+        return planned(connector)
+    return plan(connector.queue, connector.declare or QueueOptions())
+
+
+def declare_topology(connector: Connector) -> tuple[tuple[Step, Done], ...]:
+    """Make what is missing of the planned topology; what became of each step.
+
+    BrokerRefused explains what is there and differs; then nothing was changed.
+    """
+    if scheme_of(connector.url) == "local":
+        from chronicle.transports.local.topology import declare as declare_local
+
+        return declare_local(connector)
+    from chronicle.transports.rabbitmq.topology import declare as declare_rabbit
+
+    return declare_rabbit(connector, planned_topology(connector))

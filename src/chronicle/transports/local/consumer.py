@@ -28,6 +28,7 @@ from chronicle.transports.local.address import file_of
 from chronicle.transports.local.contents import story, unpack
 from chronicle.transports.local.owners import Owner, bury, tokens
 from chronicle.transports.local.store import Claim, Row, Store
+from chronicle.transports.local.topology import make_queue
 from chronicle.transports.seam import Connector, Promises
 from chronicle.transports.waker import Waker
 
@@ -47,6 +48,7 @@ class LocalTransport:
         self._folder = self._path.with_name(f"{self._path.name}-owners")
         self._name = connector.queue
         self._tag = connector.tag
+        self._declare = connector.declare is not None
         self._clock = clock
         self._waker = Waker()
         self._store: Store | None = None
@@ -62,6 +64,8 @@ class LocalTransport:
         self.close()
         if stopping():
             return None
+        if self._declare:
+            make_queue(self._path, self.place, self._name)
         if not self._path.exists():
             raise BrokerRefused(f"{self.place} does not exist", self._how_to_publish())
         try:

@@ -1,0 +1,37 @@
+"""What a queue needs in a queue file: the queue. Dead letters, delays and counts come with the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chronicle.core.topology import Done, Queue, Step
+from chronicle.transports.local.address import file_of
+from chronicle.transports.local.schema import create
+from chronicle.transports.local.store import Store
+from chronicle.transports.seam import Connector
+
+
+def planned(connector: Connector) -> tuple[Step, ...]:
+    """The one thing to make, whatever else was asked for."""
+    return (Queue(connector.queue),)
+
+
+def declare(connector: Connector) -> tuple[tuple[Step, Done], ...]:
+    """Make the file and the queue, if they are missing."""
+    place, path = file_of(connector.url)
+    made = make_queue(path, place, connector.queue)
+    return tuple((step, Done.MADE if made else Done.THERE) for step in planned(connector))
+
+
+def make_queue(path: Path, place: str, name: str) -> bool:
+    """Make the file and a queue in it; False if the queue was there."""
+    create(path, place)
+    store = Store(path, place, durable=True)
+    try:
+        with store.writing(opening=True):
+            missing = store.queue_id(name) is None
+            store.ensure_queue(name)
+        store.confirm()
+    finally:
+        store.close()
+    return missing
