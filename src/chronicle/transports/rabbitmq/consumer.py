@@ -4,7 +4,8 @@ Rule 1 (RB2): a delivery belongs to the channel it came on. Every `open` is a ne
         own; a verdict from an older one is stale and no frame is sent for it.
 Rule 2 (RB3, RB4): a closed channel, a cancelled consumer and a lost connection are one thing: ConnectionLost
         at the next turn. Everything is opened anew.
-Rule 3 (RB14): the queue is checked passively, on a channel that may die of it; nothing is declared.
+Rule 3 (RB14): the queue is checked passively, on a channel that may die of it. Only a connector that asks for
+        it has its topology made, before every connection: a broker that lost it gets it again.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from chronicle.core.machine import Event, Machine
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.core.states import RABBIT, Rabbit
+from chronicle.core.topology import plan
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, ProtocolFault
 from chronicle.transports.rabbitmq.acks import TagLedger
 from chronicle.transports.rabbitmq.connection import Connection
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason, refusal
 from chronicle.transports.rabbitmq.poller import Poller
 from chronicle.transports.rabbitmq.tables import open_envelope
+from chronicle.transports.rabbitmq.topology import declare
 from chronicle.transports.rabbitmq.wire import Arrival
 from chronicle.transports.seam import Connector, DeadLetters, Promises
 
@@ -63,6 +66,8 @@ class RabbitTransport:
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
         self.close()
+        if self._connector.declare is not None:
+            declare(self._connector, plan(self._connector.queue, self._connector.declare))
         self._end = None
         self._checked_for_stream = False
         self._poller = Poller()
