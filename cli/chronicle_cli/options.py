@@ -21,7 +21,7 @@ from chronicle.runtime.job import Bounds, Lifecycle
 from chronicle.transports.seam import Tls
 from chronicle_cli.addresses import LOCAL, has_password, resolve_url
 from chronicle_cli.help import Group, option, stack
-from chronicle_cli.params import DURATION, FACTOR, KEY_VALUE, POSITIVE, SIZE, SPAN, OneOf
+from chronicle_cli.params import DURATION, DURATIONS, FACTOR, KEY_VALUE, POSITIVE, SIZE, SPAN, OneOf
 from chronicle_cli.settings import (
     LogFormat,
     LogLevel,
@@ -149,6 +149,11 @@ on_exhausted = _choice(
     Group.OUTCOME, "--on-exhausted", OnExhausted, envvar="CHRONICLE_ON_EXHAUSTED",
     help="What a message beyond --max-retries gets: acknowledged and named in the log, or dead-lettered.  "
     "[default: drop]",
+)  # fmt: skip
+retry_delay = option(
+    Group.OUTCOME, "--retry-delay", type=DURATIONS, metavar="DURATIONS", envvar="CHRONICLE_RETRY_DELAY",
+    help="How long a failed message waits for its next try, step by step, such as 5s,30s,5m; on RabbitMQ each "
+    "step is a queue of its own.",
 )  # fmt: skip
 outcome = stack(on_failure, on_invalid, on_exception, max_retries, on_exhausted)
 

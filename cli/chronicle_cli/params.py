@@ -74,6 +74,25 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
+class Durations(click.ParamType[tuple[float, ...]]):
+    """Several durations above zero, separated by commas."""
+
+    name = "durations"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            spans = tuple(parse_duration(text) for text in str(value).split(","))
+        except ValueError:
+            spans = ()
+        if not spans or not all(spans):
+            refuse("durations above zero, separated by commas, such as 5s,30s,5m", str(value), param, ctx)
+        return spans
+
+
 class Size(click.ParamType[int]):
     """Bytes, written with or without a unit; at least one."""
 
@@ -151,5 +170,6 @@ NATURAL = Whole(0)
 FACTOR = Factor()
 DURATION = Duration(zero=True)
 SPAN = Duration(zero=False)
+DURATIONS = Durations()
 SIZE = Size()
 KEY_VALUE = KeyValue()
