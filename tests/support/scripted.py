@@ -1,0 +1,195 @@
+"""A broker that does what a test says: loses connections, cancels, refuses, and remembers everything.
+
+Its queue behaves like a classic RabbitMQ queue: what was held on a lost connection comes back first and
+flagged as redelivered, a requeue goes back to the end, a verdict of an older epoch is stale. Every method
+may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from chronicle.core.backoff import Backoff
+from chronicle.core.delivery import Delivery
+from chronicle.core.machine import Event, Machine
+from chronicle.core.outcome import Action
+from chronicle.core.settlement import Fate, Settlement
+from chronicle.core.states import RABBIT, Rabbit
+from chronicle.errors import ChronicleError, ConnectionLost
+from chronicle.transports.seam import Promises
+from chronicle.transports.waker import Waker
+
+# Reconnects take next to no time, so that a test may have many.
+PROMISES: Final = Promises("scripted", backoff=Backoff(0.001, 0.002))
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of the queue; its number never changes."""
+
+    number: int
+    body: bytes
+    redelivered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """What a verdict needs to find its message."""
+
+    epoch: int
+    tag: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A verdict that was carried out, and in which epoch."""
+
+    handle: Handle
+    action: Action
+    epoch: int
+
+
+class ScriptedTransport:
+    """One queue of a broker that obeys a test, as the engine sees it."""
+
+    def __init__(self, *bodies: bytes, promises: Promises = PROMISES) -> None:
+        self.promises = promises
+        self.machine = Machine(RABBIT, Rabbit.DISCONNECTED)
+        self.place = "nowhere"
+        self.queue: deque[Message] = deque()
+        self.held: dict[int, Message] = {}
+        self.carried: list[Carried] = []  # verdicts the broker got and knew
+        self.asked: list[Handle] = []  # every delivery that was ever settled, stale or not
+        self.refusals: deque[ChronicleError] = deque()  # what the next tries to open it raise
+        self.away: ChronicleError | None = None  # what all of them raise
+        self.depths: deque[int | None] = deque()  # what the next questions about its depth are answered
+        self.delivered = self.most_held = self.opened = self.turns = self.published = 0
+        self._end: ConnectionLost | None = None
+        self._open = self._stopped = False
+        self._waker = Waker()
+        self._lock = threading.RLock()
+        self.publish(*bodies)
+
+    # --- what a test does ---------------------------------------------------------------------------
+
+    def publish(self, *bodies: bytes) -> None:
+        with self._lock:
+            for body in bodies:
+                self.queue.append(Message(self.published, body))
+                self.published += 1
+        self._waker.wake()
+
+    def lose(self, error: ConnectionLost | None = None) -> None:
+        """Cut the connection, if there is one: the next turn finds out, the queue has all back now."""
+        with self._lock:
+            if self._open:
+                self._end = self._end or error or ConnectionLost("cut by the test")
+                self._give_back()
+        self._waker.wake()
+
+    def fates(self, action: Action) -> list[int]:
+        """The numbers of the messages this was done to, in order."""
+        return [carried.handle.number for carried in self.carried if carried.action is action]
+
+    # --- the seam -----------------------------------------------------------------------------------
+
+    def open(self, stopping: Callable[[], bool]) -> int | None:
+        if stopping():
+            return None
+        with self._lock:
+            self.opened += 1
+            if self.refusals:
+                raise self.refusals.popleft()
+            if self.away is not None:
+                raise self.away
+            self._open, self._stopped, self._end = True, False, None
+            for event in (Event.OPEN, Event.QOS_OK, Event.CONSUME_OK):
+                self.machine.fire(event)
+            return len(self.queue)
+
+    def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
+        self.turns += 1
+        with self._lock:
+            batch = self._take(room)
+        if not batch:
+            self._waker.wait(timeout)
+            with self._lock:
+                batch = self._take(room)
+        return batch
+
+    def _take(self, room: int) -> list[Delivery]:
+        self._look_for_the_end()
+        if self._stopped:
+            return []
+        batch = []
+        for _ in range(min(room, len(self.queue))):
+            message = self.queue.popleft()
+            self.delivered += 1
+            self.held[self.delivered] = message
+            handle = Handle(self.opened, self.delivered, message.number)
+            batch.append(
+                Delivery(
+                    message.body,
+                    queue="q",
+                    transport="scripted",
+                    redelivered=message.redelivered,
+                    handle=handle,
+                )
+            )
+        self.most_held = max(self.most_held, len(self.held))
+        return batch
+
+    def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
+        with self._lock:
+            if self._open and any(s.delivery.handle.epoch == self.opened for s in work):
+                self._look_for_the_end()
+            for settlement in work:
+                self._settle(settlement)
+        return work
+
+    def _settle(self, settlement: Settlement) -> None:
+        handle: Handle = settlement.delivery.handle
+        action = settlement.verdict.action
+        self.asked.append(handle)
+        if handle.epoch != self.opened or handle.tag not in self.held:
+            settlement.fate = Fate.STALE
+            return
+        settlement.fate = Fate.DONE
+        message = self.held.pop(handle.tag)
+        self.carried.append(Carried(handle, action, self.opened))
+        if action is Action.REQUEUE:
+            self.queue.append(replace(message, redelivered=True))
+
+    def depth(self) -> int | None:
+        with self._lock:
+            self._look_for_the_end()
+            return self.depths.popleft() if self.depths else len(self.queue)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._look_for_the_end()
+            self._stopped = True
+            self.machine.fire(Event.CANCEL_OK)
+
+    def close(self) -> None:
+        with self._lock:
+            self._give_back()
+            self._open = False
+
+    def wake(self) -> None:
+        self._waker.wake()
+
+    def _look_for_the_end(self) -> None:
+        if self._end is not None:
+            raise self._end
+        if not self._open:
+            raise ConnectionLost("not open")
+
+    def _give_back(self) -> None:
+        self.queue.extendleft(replace(message, redelivered=True) for message in reversed(self.held.values()))
+        self.held.clear()
