@@ -7,21 +7,17 @@ Rule 2: a signal in the middle of a batch waits for that batch, so that the coun
 
 from __future__ import annotations
 
-import random
 import signal
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final, Protocol, runtime_checkable
 
 from chronicle.core.delivery import Delivery
-from chronicle.errors import BrokerError
-from chronicle.runtime.job import Lifecycle
-from chronicle.runtime.patience import Patience
+from chronicle.runtime.reaching import reach
 from chronicle.runtime.signals import STOPPING
 from chronicle.transports.catalog import open_publisher
-from chronicle.transports.seam import Connector, Outgoing, Promises, Publisher
+from chronicle.transports.seam import Connector, Outgoing, Publisher
 
 BATCH: Final = 100
 BATCH_BYTES: Final = 8 * 1024 * 1024
@@ -85,28 +81,13 @@ def in_batches(messages: Iterable[Delivery]) -> Iterator[list[Outgoing]]:
 
 
 @contextmanager
-def reached(
-    connector: Connector,
-    startup_timeout: float,
-    tell: Callable[[str], None],
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-    luck: Callable[[], float] = random.random,
-) -> Iterator[Publisher]:
+def reached(connector: Connector, startup_timeout: float, tell: Callable[[str], None]) -> Iterator[Publisher]:
     """A connected publisher; an absent broker is tried again until the time is over (D-9)."""
-    patience = Patience(Lifecycle(startup_timeout), Promises("").backoff, luck, clock())
-    while True:
-        publisher = open_publisher(connector)
-        try:
-            publisher.__enter__()
-            break
-        except BrokerError as error:
-            delay = patience.failed(clock())
-            if delay is None:
-                raise
-            tell(f"{error}; trying again")
-            sleep(delay)
+
+    def connected() -> Publisher:
+        return open_publisher(connector).__enter__()
+
+    publisher = reach(connected, startup_timeout, tell)
     try:
         yield publisher
     finally:
