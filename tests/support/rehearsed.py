@@ -29,6 +29,12 @@ def no_then_yes(message: Any, delivery: Delivery) -> bool:
     return delivery.redelivered
 
 
+def well_after_a_round(message: Any, delivery: Delivery) -> bool:
+    """Content with a message that has been dead-lettered before."""
+    _note(message, delivery)
+    return "x-death" in delivery.headers
+
+
 def nothing(message: Any, delivery: Delivery) -> None:
     _note(message, delivery)
 

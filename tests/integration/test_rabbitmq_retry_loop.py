@@ -1,0 +1,142 @@
+"""proca's retry loop on a real broker: the queue dead-letters to a fail queue, whose TTL leads back.
+
+The topology is the one a proca server makes (org.N.deliver, org.N.fail, org.N.retry), with a shorter TTL.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pika
+import pytest
+
+from support import samples
+from support.fixtures import Broker, StartChronicle
+from support.queues import Queues
+from support.stage import PATIENCE, Stage, counted
+from support.waiting import wait_for
+
+BODY: Final = samples.body("action-plain.json")
+TTL: Final = 200  # milliseconds
+
+# G7: what a producer may write there; none of it is a count.
+FORGED: Final[Mapping[str, object]] = {
+    "an empty list": [],
+    "a text": "9",
+    "a list of numbers": [9],
+    "a count that is a text": [{"count": "9", "reason": "expired", "queue": "q"}],
+    "a table": {"count": 9},
+    "a negative count": [{"count": -9}],
+    "a count that is true": [{"count": True}],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A queue of one organisation, the exchange that feeds it, and the queue where it waits."""
+
+    queues: Queues
+    queue: str
+    exchange: str
+    fail: str
+
+    def publish(self, body: bytes) -> None:
+        """As a proca server does: to the exchange, with the action's type and campaign as routing key."""
+        with self.queues.channel() as channel:
+            channel.confirm_delivery()
+            properties = pika.BasicProperties(delivery_mode=2)
+            channel.basic_publish(self.exchange, "register.forests", body, properties, mandatory=True)
+
+
+def make_loop(queues: Queues, *, quorum: bool) -> Loop:
+    org = queues.name("org")
+    deliver, fail, retry = f"{org}.deliver", f"{org}.fail", f"{org}.retry"
+    queue = f"{org}.cus"
+    kind = {"x-queue-type": "quorum"} if quorum else {}
+    queues.declare(queue, {"x-dead-letter-exchange": fail, "x-dead-letter-routing-key": queue, **kind})
+    queues.declare(fail, {"x-dead-letter-exchange": retry, "x-message-ttl": TTL})
+    with queues.channel() as channel:
+        for exchange, kind_of in ((deliver, "topic"), (fail, "fanout"), (retry, "direct")):
+            channel.exchange_declare(exchange, exchange_type=kind_of, durable=True)
+            queues.exchanges.append(exchange)
+        channel.queue_bind(queue, deliver, "#")
+        channel.queue_bind(fail, fail)
+        channel.queue_bind(queue, retry, queue)
+    return Loop(queues, queue, deliver, fail)
+
+
+@pytest.fixture
+def stage(rabbit: Broker, chronicle: StartChronicle, tmp_path: Path) -> Stage:
+    return Stage(rabbit, chronicle, tmp_path)
+
+
+@pytest.mark.parametrize("quorum", [False, True], ids=["classic", "quorum"])
+def test_a_message_that_always_fails_is_tried_twice_a_round_and_dropped(stage: Stage, quorum: bool) -> None:
+    """R-004-12 to 14, R-004-34, RB11: 2·(M+1) calls for --max-retries M, then one line at error level."""
+    loop = make_loop(stage.queues, quorum=quorum)
+    loop.publish(BODY)
+    process = stage.start("no", "--max-retries", "2", queue=loop.queue)
+    dropped = process.wait_for_line("message.dropped", PATIENCE)
+    process.signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 0
+
+    calls = stage.calls()
+    assert len(calls) == 6
+    assert [call["redelivered"] for call in calls] == [False, True] * 3
+    assert counted(process) == {"received": 7, "nack": 6, "requeued": 3, "dead_lettered": 3, "dropped": 1}
+    assert dropped["level"] == "error"
+    assert dropped["action_id"] == 1001
+    assert dropped["reason"] == "3 retries, limit 2"
+    assert [stage.queues.depth(queue) for queue in (loop.queue, loop.fail)] == [0, 0]
+
+
+def test_without_a_limit_the_loop_goes_on(stage: Stage) -> None:
+    """R-004-12: the guard works only where a limit is set; three rounds later the message still lives."""
+    loop = make_loop(stage.queues, quorum=False)
+    loop.publish(BODY)
+    process = stage.start("no", queue=loop.queue)
+    wait_for(lambda: len(stage.calls()) >= 7, PATIENCE, "the first try of the fourth round")
+    process.signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 0
+    assert "dropped" not in counted(process)
+    wait_for(lambda: stage.queues.depth(loop.queue) == 1, PATIENCE, "the message to come round")
+
+
+def test_a_message_that_gets_well_leaves_the_loop(stage: Stage) -> None:
+    """R-004-34: what the loop is for."""
+    loop = make_loop(stage.queues, quorum=False)
+    loop.publish(BODY)
+    process = stage.start("well_after_a_round", "--max-retries", "2", queue=loop.queue)
+    process.wait_for_line("message.acked", PATIENCE)
+    process.signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 0
+    assert counted(process) == {"received": 3, "ack": 1, "nack": 2, "requeued": 1, "dead_lettered": 1}
+    (acked,) = process.lines("message.acked")
+    assert acked["routing_key"] == loop.queue  # the retry exchange goes by the queue's name
+
+
+def test_G7_a_forged_count_is_no_count(stage: Stage) -> None:
+    """RB11, Z16: whatever a producer writes into x-death, only a whole number above zero counts."""
+    for forged in FORGED.values():
+        stage.queues.publish(stage.queue, BODY, headers={"x-death": forged})
+    process = stage.consume("yes", "--max-retries", "1")
+    assert counted(process) == {"received": len(FORGED), "ack": len(FORGED)}
+    assert len(stage.calls()) == len(FORGED)
+
+
+def test_G7_a_forged_x_death_does_not_keep_a_message_from_the_dead_letters(stage: Stage) -> None:
+    """RB11, Z6: the broker may make of the header what it likes; the message is kept.
+
+    A list of numbers is left out: RabbitMQ 3.10 itself breaks when it dead-letters that one.
+    """
+    harmless = [forged for name, forged in FORGED.items() if name != "a list of numbers"]
+    for number, forged in enumerate(harmless):
+        stage.queues.publish(stage.queue, b"%d" % number, headers={"x-death": forged})
+    process = stage.consume("yes", "--max-retries", "1", "--on-invalid", "dead-letter")
+    assert process.returncode == 0
+    dead = stage.dead_letters(len(harmless))
+    assert sorted(letter.body for letter in dead) == [b"%d" % number for number in range(len(harmless))]
