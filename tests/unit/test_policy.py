@@ -106,7 +106,7 @@ FORGED: list[object] = [
 def test_RB11_a_forged_x_death_counts_nothing(forged: object) -> None:
     came = Delivery(b"", queue="q", transport="test", envelope=Envelope({"x-death": forged}))
     assert came.attempts == 1
-    assert completed_cycles(came.headers) == 0
+    assert completed_cycles(came.headers, came.queue) == 0
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ FIRST: Final = "x-chronicle-first-failed-at"  # milliseconds since 1970
 LAST: Final = "x-chronicle-last-failed-at"
 REDRIVES: Final = "x-chronicle-redrives"
 LONGEST: Final = 500  # bytes of a text
+MOST: Final = 2**31 - 1  # tries; a producer can write any number, and the next one up must fit a header
 
 # What the broker writes about a message's deaths; a redriven message starts without them.
 BROKERS: Final = (
@@ -49,12 +50,40 @@ def failed(delivery: Delivery, reason: str, consumer: str, now: int) -> dict[str
     """The headers that tell of this failure; they replace older ones of the same names."""
     return {
         REASON: capped(reason),
-        ATTEMPTS: delivery.attempts,
+        ATTEMPTS: min(delivery.attempts, MOST),
         QUEUE: capped(delivery.queue),
         CONSUMER: capped(consumer),
-        FIRST: count(delivery.headers.get(FIRST)) or now,
+        FIRST: min(count(delivery.headers.get(FIRST)) or now, now),
         LAST: now,
     }
+
+
+def returns_by_expiry(headers: Facts, queue: str) -> bool:
+    """Whether a broker lets a message with this x-death come back to `queue` when its time is up.
+
+    RabbitMQ up to 3.13 goes by the x-death it finds, whoever wrote it, and deletes a message that would go
+    in a circle without ever being rejected (RB12). A form the broker never writes is not put to the test.
+    """
+    entries = headers.get("x-death")
+    if entries is None:
+        return True
+    if not isinstance(entries, list) or not all(map(_is_a_death, entries)):
+        return False
+    for entry in entries:
+        if entry["reason"] == "rejected":
+            return True
+        if entry["queue"] == queue:
+            return False
+    return True
+
+
+def _is_a_death(entry: object) -> bool:
+    return (
+        isinstance(entry, dict)
+        and isinstance(entry.get("queue"), str)
+        and isinstance(entry.get("reason"), str)
+        and count(entry.get("count")) > 0
+    )
 
 
 def death_of(delivery: Delivery) -> Death:

@@ -111,10 +111,16 @@ def counted_by_headers(headers: Facts, queue: str) -> int:
     return max(count(headers.get("x-delivery-count")), count(headers.get("x-chronicle-attempts")), deaths)
 
 
-def completed_cycles(headers: Facts) -> int:
-    """How often this message went round a dead-letter loop: `x-death[0].count` (R-004-13)."""
-    deaths = x_death(headers)
-    return count(deaths[0].get("count")) if deaths else 0
+def completed_cycles(headers: Facts, queue: str) -> int:
+    """How often this message went round a dead-letter loop: `x-death[0].count` (R-004-13).
+
+    A wait in one of chronicle's own retry queues is a try and no round (D-3): those entries are passed over.
+    """
+    for entry in x_death(headers):
+        where = entry.get("queue")
+        if not (isinstance(where, str) and where.startswith(f"{queue}.retry.")):
+            return count(entry.get("count"))
+    return 0
 
 
 def x_death(headers: Facts) -> list[Facts]:

@@ -59,7 +59,7 @@ class Pipeline:
         """The retry guard: has this message gone round more often than allowed (R-004-12 to 14)?"""
         if self.max_retries is None:
             return None
-        retries = completed_cycles(delivery.headers)
+        retries = completed_cycles(delivery.headers, delivery.queue)
         return Exhausted(retries, self.max_retries) if retries > self.max_retries else None
 
     def prepare(self, delivery: Delivery) -> Prepared:

@@ -32,7 +32,8 @@ class Shelf:
 
     def put(self, settlement: Settlement, now: float) -> None:
         verdict = settlement.verdict
-        if verdict.action not in (Action.REQUEUE, Action.RETRY) or verdict.delay == 0:
+        # A retry is kept back by the transport itself, always (D-2).
+        if verdict.action is not Action.REQUEUE or verdict.delay == 0:
             self._ready.append(settlement)
             return
         delay = verdict.delay if verdict.delay is not None else self._growing(settlement)

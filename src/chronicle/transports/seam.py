@@ -40,6 +40,7 @@ class Promises:
     settles: bool = True  # False: at most once, a delivery is gone when it arrives
     dead_letters: DeadLetters = DeadLetters.KEPT
     delays: bool = False  # keeps a requeued message back for `verdict.delay` by itself
+    retries: bool = True  # carries Action.RETRY out
     counts: bool = False  # `delivery.counted` is the broker's own count of tries
     backoff: Backoff = field(default_factory=lambda: Backoff(0.25, 10.0))  # between reconnects (D-6)
 
@@ -55,6 +56,11 @@ def refuse_what_it_cannot(promises: Promises, policy: Policy) -> None:
         raise SettingError(
             f"{chosen[0]} cannot be honoured by {promises.transport}: a message is gone when it arrives",
             "leave it out, or use a transport that keeps messages until they are settled",
+        )
+    if policy.on_failure is OnFailure.RETRY and not promises.retries:
+        raise SettingError(
+            f"retry:{policy.max_attempts} cannot be honoured by {promises.transport} without retry delays",
+            "name them: Connector(…, retry_delays=policy.retry_delays)",
         )
     wants_dead_letters = (
         policy.on_failure is OnFailure.DEAD_LETTER or policy.on_exhausted is OnExhausted.DEAD_LETTER

@@ -1,7 +1,8 @@
 """pika's connection, with the deliveries taken out of the stream before pika sees them.
 
 pika does the handshake, the heartbeats and every method but `basic.deliver`; the splitter takes those
-(wire.py). These few lines are the only ones that reach into pika's inside.
+(wire.py). Properties go out as bytes that we encoded: pika's encoder cannot carry all that its decoder, or
+ours, reads (labels.py). These few lines are the only ones that reach into pika's inside.
 """
 
 from __future__ import annotations
@@ -14,6 +15,17 @@ from pika.connection import Connection as PikaConnection
 
 from chronicle.transports.rabbitmq.poller import Poller
 from chronicle.transports.rabbitmq.wire import Arrival, Splitter
+
+
+class Encoded(pika.BasicProperties):
+    """Properties that are bytes already; pika sends them as they are."""
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._raw = raw
+
+    def encode(self) -> list[bytes]:
+        return [self._raw]
 
 
 class Connection(pika.SelectConnection):

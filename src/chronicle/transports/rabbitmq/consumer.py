@@ -4,13 +4,16 @@ Rule 1 (RB2): a delivery belongs to the channel it came on. Every `open` is a ne
         own; a verdict from an older one is stale and no frame is sent for it.
 Rule 2 (RB3, RB4): a closed channel, a cancelled consumer and a lost connection are one thing: ConnectionLost
         at the next turn. Everything is opened anew.
-Rule 3 (RB14): the queue is checked passively, on a channel that may die of it. Only a connector that asks for
+Rule 3: a verdict that moves a message to another queue is the courier's (courier.py): it becomes final, and
+        the message acknowledged, when the broker has confirmed the copy. The courier's end is ours.
+Rule 4 (RB14): the queue is checked passively, on a channel that may die of it. Only a connector that asks for
         it has its topology made, before every connection: a broker that lost it gets it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Any, assert_never
 
@@ -27,6 +30,7 @@ from chronicle.core.topology import plan
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, ProtocolFault
 from chronicle.transports.rabbitmq.acks import TagLedger
 from chronicle.transports.rabbitmq.connection import Connection
+from chronicle.transports.rabbitmq.courier import Courier
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason, refusal
 from chronicle.transports.rabbitmq.poller import Poller
 from chronicle.transports.rabbitmq.tables import open_envelope
@@ -44,7 +48,12 @@ class RabbitTransport:
     """One queue, consumed on one channel of one connection."""
 
     def __init__(self, connector: Connector) -> None:
-        self.promises = Promises(NAME, dead_letters=DeadLetters.BROKER, backoff=Backoff(0.25, 10.0))
+        self.promises = Promises(
+            NAME,
+            dead_letters=DeadLetters.BROKER,
+            retries=bool(connector.retry_delays),
+            backoff=Backoff(0.25, 10.0),
+        )
         self.machine = Machine(RABBIT, Rabbit.DISCONNECTED)
         self._connector = connector
         self._place = place(connector)
@@ -55,6 +64,7 @@ class RabbitTransport:
         self._connection: Connection | None = None
         self._channel: Channel | None = None
         self._ledger: TagLedger | None = None
+        self._courier: Courier | None = None
         self._end: BaseException | None = None  # why this epoch is over
         self._checked_for_stream = False
 
@@ -77,6 +87,10 @@ class RabbitTransport:
             return None
         self.machine.fire(Event.OPEN)
         depth = self._probe()
+        if self._connector.retry_delays:
+            self._courier = Courier(self._connector, self._poller, self._wait, self._ended)
+            if not self._courier.open(CONNECT_TIMEOUT, stopping):
+                return None
         channel = self._open_channel()
         channel.add_on_cancel_callback(self._cancelled)
         self._ask(lambda done: channel.basic_qos(prefetch_count=self._connector.prefetch, callback=done))
@@ -147,6 +161,8 @@ class RabbitTransport:
             raise ConnectionLost("not connected")
         arrived = connection.arrived
         poller.turn(0.0 if arrived and room else timeout)
+        if self._courier is not None:
+            self._courier.look()
         if self._end is not None or connection.fault or not self._is_consuming():
             self._look_for_the_end()
         if not arrived or not room:
@@ -173,7 +189,7 @@ class RabbitTransport:
                 "routing_key": arrival.routing_key,
                 "delivery_tag": arrival.tag,
             },
-            handle=(epoch, arrival.tag),
+            handle=(epoch, arrival.tag, arrival.envelope),
             open_envelope=open_envelope,
             raw_envelope=arrival.envelope,
         )
@@ -188,19 +204,40 @@ class RabbitTransport:
             )
 
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
-        ledger = self._ledger
-        for settlement in work:
-            epoch, tag = settlement.delivery.handle
+        ledger, courier, connection = self._ledger, self._courier, self._connection
+        final = work if courier is None else [one for one in work if not self._carry(one, courier)]
+        for settlement in final:
+            epoch, tag, _ = settlement.delivery.handle
             known = (
-                ledger is not None and epoch == self._epoch and _note(ledger, tag, settlement.verdict.action)
+                ledger is not None
+                and epoch == self._epoch
+                and not (courier is not None and tag in courier)
+                and _note(ledger, tag, settlement.verdict.action)
             )
             settlement.fate = Fate.DONE if known else Fate.STALE
-        if work and ledger is not None and self._connection is not None:
-            self._look_for_the_end()
-            frames = ledger.flush()
-            if frames:
-                self._connection.emit(frames)
-        return work
+        if ledger is None or connection is None or not (work or courier is not None):
+            return final
+        self._look_for_the_end()
+        arrived = courier.arrived() if courier is not None else ()
+        for tag, settlement in arrived:
+            settlement.fate = Fate.DONE if ledger.ack(tag) else Fate.STALE
+        frames = ledger.flush()
+        if frames:
+            connection.emit(frames)
+        return [*final, *(settlement for _, settlement in arrived)] if arrived else final
+
+    def _carry(self, settlement: Settlement, courier: Courier) -> bool:
+        """Give a verdict to the courier, if it is his; whether he has it now."""
+        epoch, tag, envelope = settlement.delivery.handle
+        is_open = epoch == self._epoch and self._ledger is not None and tag in self._ledger
+        if not is_open or tag in courier or not courier.takes(settlement):
+            return False
+        if courier.send(tag, envelope, settlement):
+            return True
+        # Headers that fill a whole frame: no client can send them, but the broker itself can move them.
+        settlement.error = "its headers cannot be passed on to another queue; the broker dead-letters it"
+        settlement.verdict = replace(settlement.verdict, action=Action.DEAD_LETTER)
+        return False
 
     def depth(self) -> int | None:
         channel = self._channel
@@ -229,15 +266,17 @@ class RabbitTransport:
     def close(self) -> None:
         self._epoch += 1
         self._ledger = None
-        connection, poller = self._connection, self._poller
-        self._connection = self._channel = self._poller = None
+        connection, poller, courier = self._connection, self._poller, self._courier
+        self._connection = self._channel = self._poller = self._courier = None
         if connection is None or poller is None:
             return
+        open_ones = [connection] if courier is None else [connection, courier.connection]
         try:
-            if not (connection.is_closed or connection.is_closing):
-                connection.close()
+            for one in open_ones:
+                if not (one.is_closed or one.is_closing):
+                    one.close()
             deadline = monotonic() + CLOSE_TIMEOUT
-            while not connection.is_closed and (left := deadline - monotonic()) > 0:
+            while not all(one.is_closed for one in open_ones) and (left := deadline - monotonic()) > 0:
                 poller.turn(left)
         except Exception:
             # It was going anyway. pika asserts something untrue when a login is called off in the middle.
@@ -264,10 +303,12 @@ class RabbitTransport:
             raise error
         opening = self.machine.state in (Rabbit.CONNECTING, Rabbit.DECLARING_QOS, Rabbit.CONSUMING)
         if opening:
-            refused = refusal(error, self._connector)
+            refused = error if isinstance(error, BrokerRefused) else refusal(error, self._connector)
             if refused is not None:
                 raise refused
             raise BrokerUnreachable(f"{self._place}: {reason(error)}")
+        if isinstance(error, BrokerRefused):
+            raise ConnectionLost(error.problem)
         raise ConnectionLost(f"{self._place}: {reason(error)}")
 
     def _ended(self, error: BaseException) -> None:

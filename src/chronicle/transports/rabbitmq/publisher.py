@@ -20,15 +20,16 @@ from pika.adapters.select_connection import IOLoop
 from pika.channel import Channel
 from pika.frame import Method
 
-from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, InvalidMessage
+from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost
 from chronicle.transports.rabbitmq.address import address_of
+from chronicle.transports.rabbitmq.connection import Encoded
+from chronicle.transports.rabbitmq.labels import PERSISTENT, encode
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason, refusal
 from chronicle.transports.seam import Connector, Outgoing
 
 CONFIRM_TIMEOUT: Final = 90.0
 CLOSE_TIMEOUT: Final = 2.0
-PERSISTENT: Final = 2
-PROPERTIES: Final = frozenset(
+KEPT: Final = frozenset(
     ("content_type", "content_encoding", "priority", "correlation_id", "reply_to", "expiration",
      "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id")
 )  # fmt: skip
@@ -193,17 +194,10 @@ class RabbitPublisher:
         except (exceptions.AMQPError, ConnectionLost, BrokerRefused):
             return
 
-    def _properties(self, message: Outgoing) -> pika.BasicProperties:
-        """Headers and properties as they came; always persistent."""
-        kept = {name: value for name, value in message.properties.items() if name in PROPERTIES}
+    def _properties(self, message: Outgoing) -> Encoded:
+        """Headers and properties as they came; always persistent. Raises InvalidMessage."""
+        kept = {name: value for name, value in message.properties.items() if name in KEPT}
         if kept.get("user_id") != self._user:
             # The broker refuses a message that carries somebody else's name.
             kept.pop("user_id", None)
-        properties = pika.BasicProperties(
-            headers=dict(message.headers) or None, delivery_mode=PERSISTENT, **kept
-        )
-        try:
-            properties.encode()
-        except Exception:
-            raise InvalidMessage("a message has a header or property that AMQP cannot carry") from None
-        return properties
+        return Encoded(encode(message.headers, {**kept, "delivery_mode": PERSISTENT}))

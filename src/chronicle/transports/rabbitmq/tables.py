@@ -1,7 +1,8 @@
 """What is written on a RabbitMQ message: basic properties and field tables, bytes in, values out.
 
-Rule 1: nothing here raises. Bytes that make no sense are a fault of their own message (RB13): its headers
-        read as empty, the properties that could be read stay, and the fault names places, never content.
+Rule 1: opening an envelope never raises. Bytes that make no sense are a fault of their own message (RB13):
+        its headers read as empty but for chronicle's own, the properties that could be read stay, and the
+        fault names places, never content.
 Rule 2: values are those of pika's decoder where it has one, with three differences: a timestamp that no
         calendar holds (milliseconds, mostly) stays the number it is; a float stays a float, where pika
         cuts its decimals off; and a table is read strictly, so that a value never runs over its end.
@@ -37,33 +38,39 @@ _NUMBERS: Final = {
     }.items()
 }  # fmt: skip
 
+_SIZES: Final = {
+    **{letter: size for letter, (_, size) in _NUMBERS.items()}, ord("T"): 8, ord("D"): 5, ord("V"): 0,
+}  # fmt: skip
+_BLOCKS: Final = frozenset(b"SxFA")
+_OUR_NAMES: Final = b"x-chronicle-"
+
 _CONTINUED: Final = 1
-_HEADERS: Final = "headers"
-_TEXT: Final = "text"
-_OCTET: Final = "octet"
-_TIME: Final = "time"
+HEADERS: Final = "headers"
+TEXT: Final = "text"
+OCTET: Final = "octet"
+TIME: Final = "time"
 
 # In the order of the wire, which is the order of the flags.
-_PROPERTIES: Final = (
-    (1 << 15, "content_type", _TEXT),
-    (1 << 14, "content_encoding", _TEXT),
-    (1 << 13, "headers", _HEADERS),
-    (1 << 12, "delivery_mode", _OCTET),
-    (1 << 11, "priority", _OCTET),
-    (1 << 10, "correlation_id", _TEXT),
-    (1 << 9, "reply_to", _TEXT),
-    (1 << 8, "expiration", _TEXT),
-    (1 << 7, "message_id", _TEXT),
-    (1 << 6, "timestamp", _TIME),
-    (1 << 5, "type", _TEXT),
-    (1 << 4, "user_id", _TEXT),
-    (1 << 3, "app_id", _TEXT),
-    (1 << 2, "cluster_id", _TEXT),
+PROPERTIES: Final = (
+    (1 << 15, "content_type", TEXT),
+    (1 << 14, "content_encoding", TEXT),
+    (1 << 13, "headers", HEADERS),
+    (1 << 12, "delivery_mode", OCTET),
+    (1 << 11, "priority", OCTET),
+    (1 << 10, "correlation_id", TEXT),
+    (1 << 9, "reply_to", TEXT),
+    (1 << 8, "expiration", TEXT),
+    (1 << 7, "message_id", TEXT),
+    (1 << 6, "timestamp", TIME),
+    (1 << 5, "type", TEXT),
+    (1 << 4, "user_id", TEXT),
+    (1 << 3, "app_id", TEXT),
+    (1 << 2, "cluster_id", TEXT),
 )
 
 
-class _UnreadableError(ValueError):
-    """These bytes are not what they should be; never leaves this file."""
+class Unreadable(ValueError):
+    """These bytes are not what they should be."""
 
 
 def open_envelope(raw: bytes) -> Envelope:
@@ -74,15 +81,15 @@ def open_envelope(raw: bytes) -> Envelope:
     try:
         end = len(raw)
         flags, pos = _flags(raw, end)
-        for flag, name, kind in _PROPERTIES:
+        for flag, name, kind in PROPERTIES:
             if not flags & flag:
                 continue
-            if kind is _TEXT:
+            if kind is TEXT:
                 properties[name], pos = _short(raw, pos, end)
-            elif kind is _OCTET:
+            elif kind is OCTET:
                 after = _within(pos + 1, end)
                 properties[name], pos = raw[pos], after
-            elif kind is _TIME:
+            elif kind is TIME:
                 after = _within(pos + 8, end)
                 properties[name], pos = _U64(raw, pos)[0], after
             else:
@@ -90,13 +97,67 @@ def open_envelope(raw: bytes) -> Envelope:
                 # A table that cannot be read says how long it is, so what follows it can be read.
                 try:
                     headers = _table(raw, start, pos, 1)
-                except _UnreadableError as error:
+                except Unreadable as error:
                     fault = f"the header table cannot be read: {error}"
+                    headers = _ours(raw[start:pos])
         if pos != end:
-            raise _UnreadableError(f"{end - pos} bytes too many")
-    except _UnreadableError as error:
-        fault = fault or f"the properties cannot be read: {error}"
-    return Envelope({} if fault else headers, properties, fault)
+            raise Unreadable(f"{end - pos} bytes too many")
+    except Unreadable as error:
+        fault, headers = fault or f"the properties cannot be read: {error}", {}
+    return Envelope(headers, properties, fault)
+
+
+def properties_of(raw: bytes) -> dict[str, bytes]:
+    """The properties of a content header as they came, by name; Unreadable when it is none."""
+    end = len(raw)
+    flags, pos = _flags(raw, end)
+    pieces: dict[str, bytes] = {}
+    for flag, name, kind in PROPERTIES:
+        if flags & flag:
+            start = pos
+            if kind is TEXT:
+                pos = _within(_within(pos + 1, end) + raw[pos], end)
+            elif kind is HEADERS:
+                pos = _block(raw, pos, end)[1]
+            else:
+                pos = _within(pos + (1 if kind is OCTET else 8), end)
+            pieces[name] = raw[start:pos]
+    if pos != end:
+        raise Unreadable(f"{end - pos} bytes too many")
+    return pieces
+
+
+def fields_of(table: bytes) -> list[tuple[bytes, bytes]]:
+    """The fields of a table as they came, each behind its name; looks into none, so depth does not matter."""
+    fields = []
+    pos, end = 0, len(table)
+    while pos < end:
+        start = pos
+        behind_name = _within(_within(pos + 1, end) + table[pos], end)
+        pos = _behind(table, behind_name, end)
+        fields.append((table[start + 1 : behind_name], table[start:pos]))
+    return fields
+
+
+def _behind(raw: bytes, pos: int, end: int) -> int:
+    """Where a value ends that begins with its type letter here."""
+    after = _within(pos + 1, end)
+    letter = raw[pos]
+    if letter in _BLOCKS:
+        return _block(raw, after, end)[1]
+    size = _SIZES.get(letter)
+    if size is None:
+        raise Unreadable(f"unknown type at byte {pos}")
+    return _within(after + size, end)
+
+
+def _ours(table: bytes) -> dict[str, Any]:
+    """chronicle's own headers in a table that cannot be read as a whole: its tries must still be counted."""
+    try:
+        kept = b"".join(field for name, field in fields_of(table) if name.startswith(_OUR_NAMES))
+        return _table(kept, 0, len(kept), 1)
+    except Unreadable:
+        return {}
 
 
 def text(raw: bytes) -> Text:
@@ -119,7 +180,7 @@ def _flags(raw: bytes, end: int) -> tuple[int, int]:
 
 def _table(raw: bytes, pos: int, end: int, depth: int) -> dict[Any, Any]:
     if depth > DEEPEST:
-        raise _UnreadableError(f"nested deeper than {DEEPEST}")
+        raise Unreadable(f"nested deeper than {DEEPEST}")
     table: dict[Any, Any] = {}
     while pos < end:
         name, pos = _short(raw, pos, end)
@@ -129,7 +190,7 @@ def _table(raw: bytes, pos: int, end: int, depth: int) -> dict[Any, Any]:
 
 def _array(raw: bytes, pos: int, end: int, depth: int) -> list[Any]:
     if depth > DEEPEST:
-        raise _UnreadableError(f"nested deeper than {DEEPEST}")
+        raise Unreadable(f"nested deeper than {DEEPEST}")
     array: list[Any] = []
     while pos < end:
         value, pos = _value(raw, pos, end, depth)
@@ -169,7 +230,7 @@ def _value(raw: bytes, pos: int, end: int, depth: int) -> tuple[Any, int]:
             return Decimal(f"{digits}E-{decimals}"), after
         case 0x56:  # V
             return None, pos
-    raise _UnreadableError(f"unknown type at byte {pos - 1}")
+    raise Unreadable(f"unknown type at byte {pos - 1}")
 
 
 def _moment(seconds: int) -> datetime | int:
@@ -194,5 +255,5 @@ def _block(raw: bytes, pos: int, end: int) -> tuple[int, int]:
 
 def _within(pos: int, end: int) -> int:
     if pos > end:
-        raise _UnreadableError(f"{pos - end} bytes missing at byte {end}")
+        raise Unreadable(f"{pos - end} bytes missing at byte {end}")
     return pos

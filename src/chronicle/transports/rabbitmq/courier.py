@@ -1,0 +1,251 @@
+"""Carries a message from its queue to another one: to a retry queue, or to the dead letters.
+
+Rule 1 (RB7): every message is mandatory, persistent and confirmed. It has arrived when the broker has
+        confirmed it and it did not come back; only then may its source be acknowledged.
+Rule 2 (RB6): it has a connection of its own, on the consumer's poller. An alarm stops only what is published;
+        acknowledgements go on. The wait is bounded by the blocked notice, heartbeats and a limit of ours.
+Rule 3: a message that came back, one that the broker refused, and a lost connection are one thing: the whole
+        transport is lost, every unconfirmed message is delivered again. Twice is allowed, never is not.
+Rule 4 (Z6): body and headers are the bytes that came; only chronicle's own headers are new, and what would
+        mislead the broker on the way is left out.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from time import monotonic, time
+from typing import Any, Final, Protocol
+
+from pika import exceptions, spec
+from pika.channel import Channel
+from pika.frame import Method
+
+from chronicle.core.death import failed, returns_by_expiry
+from chronicle.core.outcome import Action
+from chronicle.core.settlement import Settlement
+from chronicle.core.topology import dead_letter_queue, retry_queue_name
+from chronicle.core.units import format_duration
+from chronicle.errors import BrokerRefused, ConnectionLost, InvalidMessage
+from chronicle.transports.rabbitmq.address import address_of
+from chronicle.transports.rabbitmq.connection import Connection, Encoded
+from chronicle.transports.rabbitmq.labels import relabelled
+from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason
+from chronicle.transports.rabbitmq.poller import Poller
+from chronicle.transports.rabbitmq.tables import Unreadable
+from chronicle.transports.seam import Connector
+
+CONFIRM_TIMEOUT: Final = 90.0  # longer than the blocked notice may last
+ANSWER_TIMEOUT: Final = 10.0
+FRAME_ROOM: Final = 20  # of a content header's frame: its own eight bytes, and twelve before the flags
+NOWHERE: Final = ""  # no queue has this name, so what is sent there comes back
+# Counts of a stay in a queue that is over, and orders to the broker to copy a message to further queues.
+LEFT_BEHIND: Final = frozenset((b"x-delivery-count", b"x-acquired-count", b"CC", b"BCC"))
+X_DEATH: Final = frozenset((b"x-death",))
+
+
+class Wait(Protocol):
+    """Turns the poller until a condition holds; False when told to stop, an error when all is over."""
+
+    def __call__(
+        self, done: Callable[[], bool], patience: float, stopping: Callable[[], bool] = ...
+    ) -> bool: ...
+
+
+class Courier:
+    """One publishing connection beside a consumer's; the consumer's poller turns it."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        poller: Poller,
+        wait: Wait,
+        on_end: Callable[[BaseException], None],
+        *,
+        clock: Callable[[], float] = time,
+    ) -> None:
+        self._connector = connector
+        self._place = place(connector)
+        self._user = address_of(connector.url, connector.extras).user
+        self._wait = wait
+        self._on_end = on_end
+        self._clock = clock
+        self._dead_letters = ""  # the queue that keeps them, if there is one
+        self._sent = 0  # the broker counts publishes per channel from one; so do we
+        self._proven = False
+        self._blocked = False
+        # By the publish's number: the delivery's tag, its settlement, and when it was sent.
+        self._under_way: dict[int, tuple[int, Settlement, float]] = {}
+        self._carried: set[int] = set()  # tags under way, or arrived and not yet told
+        self._arrived: list[tuple[int, Settlement]] = []
+        self._channel: Channel | None = None
+        parameters = connection_parameters(connector, name=f"{connector.tag} courier")
+        self.connection = Connection(parameters, poller, self._ended)
+
+    # --- opening ------------------------------------------------------------------------------------
+
+    def open(self, patience: float, stopping: Callable[[], bool]) -> bool:
+        """Connect, look at the queues, prove the right to publish; False when told to stop before.
+
+        Raises BrokerRefused when a retry queue is missing or publishing is not allowed.
+        """
+        connection = self.connection
+        if not self._wait(lambda: bool(connection.is_open), patience, stopping):
+            return False
+        connection.add_on_connection_blocked_callback(self._on_blocked)
+        queue, delays = self._connector.queue, self._connector.retry_delays
+        missing = [name for delay in delays if not self._is_there(name := retry_queue_name(queue, delay))]
+        if missing:
+            steps = ",".join(map(format_duration, delays))
+            raise BrokerRefused(
+                f"{self._place}: there is no queue {missing[0]!r} to wait in for another try",
+                f"make it: chronicle declare --queue {shlex.quote(queue)} --retry-delay {steps}; "
+                "or start with --declare",
+            )
+        if self._is_there(dead_letter_queue(queue)):
+            self._dead_letters = dead_letter_queue(queue)
+        self._open_channel()
+        self._prove()
+        return True
+
+    def _is_there(self, queue: str) -> bool:
+        """Look passively, on a channel that may die of it (RB14)."""
+        answers: list[Any] = []
+
+        def ask(channel: Channel) -> None:
+            channel.add_on_close_callback(lambda _channel, error: answers.append(error))
+            channel.queue_declare(queue, passive=True, callback=answers.append)
+
+        self.connection.channel(on_open_callback=ask)
+        self._wait(lambda: bool(answers), ANSWER_TIMEOUT)
+        answer = answers[0]
+        if isinstance(answer, exceptions.ChannelClosedByBroker) and answer.reply_code == 404:
+            return False
+        if isinstance(answer, BaseException):
+            raise BrokerRefused(
+                f"{self._place}: the broker does not let us look at the queue {queue!r}: {reason(answer)}",
+                "retry:N needs a user that may use this queue and publish to the default exchange",
+            )
+        return True
+
+    def _open_channel(self) -> None:
+        ready: list[object] = []
+
+        def confirm(channel: Channel) -> None:
+            self._channel = channel
+            channel.add_on_close_callback(self._on_closed)
+            channel.add_on_return_callback(self._on_return)
+            channel.confirm_delivery(self._on_confirm, callback=ready.append)
+
+        self.connection.channel(on_open_callback=confirm)
+        self._wait(lambda: bool(ready), ANSWER_TIMEOUT)
+
+    def _prove(self) -> None:
+        """Send an empty message nowhere: whether this user may publish shows in no other way.
+
+        Under an alarm the answer has to wait, and consuming does not wait for it.
+        """
+        self._publish(NOWHERE, b"", Encoded(b"\0\0"))
+        self._wait(lambda: self._proven or self._blocked, ANSWER_TIMEOUT)
+
+    # --- carrying -----------------------------------------------------------------------------------
+
+    def __contains__(self, tag: int) -> bool:
+        """Whether this delivery is on its way, or has arrived and nobody was told."""
+        return tag in self._carried
+
+    def takes(self, settlement: Settlement) -> bool:
+        """Whether this verdict is the courier's to carry out."""
+        action = settlement.verdict.action
+        return action is Action.RETRY or (action is Action.DEAD_LETTER and bool(self._dead_letters))
+
+    def send(self, tag: int, envelope: bytes, settlement: Settlement) -> bool:
+        """Publish a delivery to where its verdict sends it; False if its envelope cannot be passed on."""
+        delivery, verdict = settlement.delivery, settlement.verdict
+        ours = failed(delivery, verdict.reason, self._connector.tag, int(self._clock() * 1000))
+        without = LEFT_BEHIND
+        target = self._dead_letters
+        if verdict.action is Action.RETRY:
+            assert verdict.delay in self._connector.retry_delays, "a delay without a queue"
+            target = retry_queue_name(delivery.queue, verdict.delay)
+            if not returns_by_expiry(delivery.headers, delivery.queue):
+                without = without | X_DEATH
+        try:
+            raw = relabelled(envelope, ours, without, self._user)
+        except (Unreadable, InvalidMessage):
+            return False
+        if len(raw) + FRAME_ROOM > self.connection.params.frame_max:
+            return False
+        number = self._publish(target, delivery.body, Encoded(raw))
+        self._under_way[number] = (tag, settlement, monotonic())
+        self._carried.add(tag)
+        return True
+
+    def arrived(self) -> list[tuple[int, Settlement]]:
+        """The deliveries, with their tags, that are safe in their new queue since the last call."""
+        arrived, self._arrived = self._arrived, []
+        self._carried.difference_update(tag for tag, _ in arrived)
+        return arrived
+
+    def look(self) -> None:
+        """Tell the owner when it is over without a word from the connection: nonsense, or no answer."""
+        if self.connection.fault:
+            self._tell(f"what the broker sent cannot be read: {self.connection.fault}")
+        for _, _, since in self._under_way.values():
+            if monotonic() - since > CONFIRM_TIMEOUT:
+                self._tell(f"no confirmation for {CONFIRM_TIMEOUT:.0f}s")
+            break  # the first is the oldest
+
+    def _publish(self, queue: str, body: bytes, properties: Encoded) -> int:
+        assert self._channel is not None
+        self._sent += 1
+        try:
+            self._channel.basic_publish("", queue, body, properties, mandatory=True)
+        except exceptions.AMQPError as error:  # it is closing, and the reason is on its way or here
+            self._ended(error)
+        return self._sent
+
+    # --- what the broker says -----------------------------------------------------------------------
+
+    def _on_confirm(self, frame: Method[Any]) -> None:
+        """Take an ack or a nack, for one message or for all up to it."""
+        self._proven = True
+        number, multiple = frame.method.delivery_tag, frame.method.multiple
+        if not isinstance(frame.method, spec.Basic.Ack):
+            self._tell("the broker did not take a message: its new queue is full or in trouble")
+            return
+        for known in [known for known in self._under_way if known <= number] if multiple else (number,):
+            carried = self._under_way.pop(known, None)
+            if carried is not None:
+                self._arrived.append(carried[:2])
+
+    def _on_return(self, _channel: Channel, method: Any, _properties: Any, _body: bytes) -> None:
+        # It comes before the confirmation of the same message, so it is told before that counts.
+        if method.routing_key != NOWHERE:
+            self._tell(f"the queue {method.routing_key!r} is gone: a message came back")
+
+    def _on_blocked(self, _connection: object, _frame: object) -> None:
+        self._blocked = True
+
+    def _on_closed(self, _channel: Channel, error: BaseException) -> None:
+        if isinstance(error, exceptions.ChannelClosedByClient):
+            return
+        if isinstance(error, exceptions.ChannelClosedByBroker) and error.reply_code == 403:
+            self._on_end(
+                BrokerRefused(
+                    f"{self._place}: this user may not publish to the default exchange, which retry:N needs",
+                    "give it the permission to write to amq.default",
+                )
+            )
+            return
+        self._ended(error)
+
+    def _ended(self, error: BaseException) -> None:
+        # Before it was ever open the error may be a refusal, which the owner can tell.
+        self._on_end(ConnectionLost(self._said(reason(error))) if self._channel else error)
+
+    def _tell(self, problem: str) -> None:
+        self._on_end(ConnectionLost(self._said(problem)))
+
+    def _said(self, problem: str) -> str:
+        return f"{self._place}, publishing: {problem}"
