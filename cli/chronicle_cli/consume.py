@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
+from dataclasses import replace
 
 import click
 
 from chronicle.runtime.job import Job
 from chronicle.runtime.loader import load
-from chronicle.telemetry import events
 from chronicle.transports.catalog import open_transport
 from chronicle.transports.seam import DeadLetters, refuse_what_it_cannot
-from chronicle_cli import options, report
+from chronicle_cli import options, report, topology
 from chronicle_cli.help import Command
 from chronicle_cli.running import observe, pipeline_of, run
 
@@ -20,18 +19,15 @@ chronicle consume --queue cus.12.deliver --syncer my_crm:sync
 chronicle consume --url amqps://you@api.proca.app/proca_live --queue cus.12.deliver --syncer my_crm:sync
 chronicle consume --queue orders --syncer shop/sync.py:Orders --schema json --concurrency 20
 chronicle consume --queue cus.12.deliver --syncer my_crm:sync --until-empty --max-time 5m
+chronicle consume --queue orders --syncer sync.py:run --schema json --declare --exchange shop --ttl 1h
 """
-
-DEAD_LETTERS_UNKNOWN = (
-    "RabbitMQ does not tell a consumer whether its queue has a dead-letter exchange: if this one has none, "
-    "the broker deletes a message that fails twice; see `rabbitmqctl list_queues name arguments policy`"
-)
 
 
 @click.command(cls=Command, examples=EXAMPLES)
 @options.where
 @options.work
 @options.outcome
+@topology.consuming
 @options.bounds
 @options.lifecycle
 @options.output
@@ -50,10 +46,12 @@ def command(ctx: click.Context, /, **_: object) -> int:
     policy = options.policy_of(ctx)
     if where.notice:
         report.note(where.notice)
-    report.warn(*where.warnings, *work.warnings)
+    declared = topology.declared_of(ctx, where.url, policy)
+    report.warn(*where.warnings, *work.warnings, *topology.oddities(ctx, where.url, declared))
 
     syncer = load(work.syncer, work.app_dir)
-    transport = open_transport(where.connector(work.prefetch))
+    connector = replace(where.connector(work.prefetch), declare=declared)
+    transport = open_transport(connector)
     refuse_what_it_cannot(transport.promises, policy)
     job = Job(
         syncer,
@@ -64,7 +62,14 @@ def command(ctx: click.Context, /, **_: object) -> int:
         options.bounds_of(ctx),
         options.lifecycle_of(ctx),
     )
-    observer = observe(options.output_of(ctx), where.queue, syncer.name, transport, where.url)
+    management_url: str | None = ctx.params["management_url"]
+    remark = None
     if transport.promises.dead_letters is DeadLetters.BROKER:
-        observer.event(events.DEAD_LETTERS_UNKNOWN, logging.WARNING, DEAD_LETTERS_UNKNOWN, queue=where.queue)
+        from chronicle_cli.foresight import dead_letters
+
+        remark = dead_letters(connector, management_url, allow_drop=ctx.params["allow_drop"])
+    urls = (where.url, management_url or "")
+    observer = observe(options.output_of(ctx), where.queue, syncer.name, transport, *urls)
+    if remark is not None:
+        remark.tell(observer, where.queue)
     return run(job, transport, observer)

@@ -18,6 +18,7 @@ class Group(StrEnum):
     WHERE = "Where"
     WORK = "Work"
     OUTCOME = "Outcome"
+    TOPOLOGY = "Topology"
     BOUNDS = "Bounds"
     LIFECYCLE = "Lifecycle"
     OUTPUT = "Output"

@@ -152,8 +152,8 @@ on_exhausted = _choice(
 )  # fmt: skip
 retry_delay = option(
     Group.OUTCOME, "--retry-delay", type=DURATIONS, metavar="DURATIONS", envvar="CHRONICLE_RETRY_DELAY",
-    help="How long a failed message waits for its next try, step by step, such as 5s,30s,5m; on RabbitMQ each "
-    "step is a queue of its own.",
+    help="How long a failed message waits for its next try, step by step, such as 5s,30s,5m; on RabbitMQ "
+    "each step is a queue of its own.",
 )  # fmt: skip
 outcome = stack(on_failure, on_invalid, on_exception, max_retries, on_exhausted)
 

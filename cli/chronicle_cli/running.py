@@ -37,8 +37,11 @@ def pipeline_of(work: Work, policy: Policy) -> Pipeline:
     )
 
 
-def observe(output: Output, queue: str, syncer: str, transport: Transport, url: str = "") -> Observer:
-    """Who tells the person or the log what happens; from here on also for Python's own logging."""
+def observe(output: Output, queue: str, syncer: str, transport: Transport, *urls: str) -> Observer:
+    """Who tells the person or the log what happens; the passwords of these URLs show nowhere.
+
+    From here on it is so for Python's own logging, too.
+    """
     observer = make_observer(
         output.log_format,
         output.log_level,
@@ -47,7 +50,7 @@ def observe(output: Output, queue: str, syncer: str, transport: Transport, url: 
         queue,
         syncer,
         transport.place,
-        secrets=Secrets(passwords_in(url)),
+        secrets=Secrets(password for url in urls for password in passwords_in(url)),
     )
     configure_logging(observer, output.log_level)
     return observer

@@ -42,6 +42,7 @@ class Management:
     user: str
     password: str = field(repr=False)
     vhost: str
+    own: bool = False  # user and password came with this URL
 
     @property
     def readable(self) -> bool:
@@ -69,6 +70,7 @@ def management_of(url: str, broker: Address) -> Management:
         user=unquote(parts.username or "") if own else broker.user,
         password=unquote(parts.password or "") if own else broker.password,
         vhost=broker.vhost,
+        own=own,
     )
 
 

@@ -31,7 +31,7 @@ HEARTBEAT: Final = 5
 INEQUIVALENT: Final = re.compile(
     r"inequivalent arg '(?P<argument>[^']+)'(?:.*: received .* but current is (?P<there>.+))?", re.DOTALL
 )
-VALUE: Final = re.compile(r"(?:the value )?'(?P<value>.*)'(?: of type '\w+')?", re.DOTALL)
+VALUE: Final = re.compile(r"(?:the value )?'(?P<value>.*?)'(?: of type '\w+')?", re.DOTALL)
 CHOICES: Final = (
     "ask for what is there; or set it with a policy, which can be changed; or delete it yourself once it is "
     "empty and declare again"

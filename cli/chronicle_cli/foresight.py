@@ -1,0 +1,68 @@
+"""What `consume` finds out about dead letters before the first message (RB8), and how it says so.
+
+Rule: what is known to lose messages is refused unless the operator allows it; what is not known is said
+loudly at every start.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from chronicle.core.topology import Disabled
+from chronicle.errors import SettingError
+from chronicle.telemetry import events
+from chronicle.telemetry.events import Observer
+from chronicle.transports.rabbitmq.preflight import Keeping, preflight
+from chronicle.transports.seam import Connector
+
+UNKNOWN: Final = (
+    "RabbitMQ does not tell a consumer whether its queue has a dead-letter exchange: if this one has none, "
+    "the broker deletes a message that fails twice; let --management-url ask for it, make it with --declare, "
+    "or look yourself: rabbitmqctl list_queues name arguments policy"
+)
+REMEDY: Final = (
+    "make it with chronicle declare, or set a policy with a dead-letter exchange; "
+    "--allow-drop accepts the loss"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A sentence for the log."""
+
+    event: str
+    level: int
+    text: str
+
+    def tell(self, observer: Observer, queue: str) -> None:
+        observer.event(self.event, self.level, self.text, queue=queue)
+
+
+def dead_letters(connector: Connector, management_url: str | None, *, allow_drop: bool) -> Remark:
+    """Find out whether RabbitMQ would keep a dead letter of this queue; SettingError when it would not."""
+    if connector.declare is not None:
+        if isinstance(connector.declare.dead_letter, Disabled):
+            return _vanishing("--no-dead-letter was asked for", allow_drop)
+        return Remark(
+            events.DEAD_LETTERS_KEPT, logging.INFO, "dead letters are kept: the queue is declared so"
+        )
+    if not management_url:
+        return Remark(events.DEAD_LETTERS_UNKNOWN, logging.WARNING, UNKNOWN)
+    prospect = preflight(connector, management_url)
+    match prospect.keeping:
+        case Keeping.KEPT:
+            return Remark(events.DEAD_LETTERS_KEPT, logging.INFO, f"dead letters are kept {prospect.why}")
+        case Keeping.VANISHES:
+            return _vanishing(prospect.why, allow_drop)
+        case Keeping.UNKNOWN:
+            text = f"whether dead letters are kept is not known: {prospect.why}. {UNKNOWN}"
+            return Remark(events.DEAD_LETTERS_UNKNOWN, logging.WARNING, text)
+
+
+def _vanishing(why: str, allow_drop: bool) -> Remark:
+    if not allow_drop:
+        raise SettingError(f"a message that fails would be deleted by the broker: {why}", REMEDY)
+    text = f"a message that fails is deleted by the broker: {why}"
+    return Remark(events.DEAD_LETTERS_VANISH, logging.WARNING, text)

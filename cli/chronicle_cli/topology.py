@@ -1,0 +1,202 @@
+"""The options about what surrounds a queue, and the rules between them.
+
+Rule 1: an option that would do nothing is refused when it was typed. As a variable it may stand in the
+        `.env` of a whole project, for the commands it means something to.
+Rule 2: what a transport has no use for is a sentence for the operator, never silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+import click
+
+from chronicle.core.policy import OnFailure, Policy
+from chronicle.core.topology import SHORTEST, Disabled, Enabled, MaxAttempts, QueueOptions, QueueType
+from chronicle.errors import SettingError
+from chronicle.transports.catalog import scheme_of
+from chronicle.transports.rabbitmq.address import address_of
+from chronicle.transports.rabbitmq.management import management_of
+from chronicle_cli.help import Group, option, stack
+from chronicle_cli.options import typed
+from chronicle_cli.params import SPAN, OneOf
+from chronicle_cli.settings import check_name
+
+TYPES: Final = OneOf(QueueType)
+
+exchange = option(
+    Group.TOPOLOGY, "--exchange", metavar="NAME", envvar="CHRONICLE_EXCHANGE",
+    help="The main exchange: the queue is bound to it. One that is there may be of any kind; a missing one "
+    "is made, as a topic exchange.  [default: none, messages come by the queue's name]",
+)  # fmt: skip
+routing_key = option(
+    Group.TOPOLOGY, "--routing-key", metavar="KEY", envvar="CHRONICLE_ROUTING_KEY",
+    help="Which messages of the exchange the queue gets, such as order.*.  [default: the queue's name]",
+)  # fmt: skip
+ttl = option(
+    Group.TOPOLOGY, "--ttl", type=SPAN, metavar="DURATION", envvar="CHRONICLE_TTL",
+    help="How long a message may wait in the queue; then it is a dead letter.  [default: for ever]",
+)  # fmt: skip
+dead_letter = option(
+    Group.TOPOLOGY, "--dead-letter/--no-dead-letter", default=True, envvar="CHRONICLE_DEAD_LETTER",
+    help="Keep dead letters, in QUEUE.dlq. Without them the broker deletes a message that fails.",
+)  # fmt: skip
+dead_letter_exchange = option(
+    Group.TOPOLOGY, "--dead-letter-exchange", metavar="NAME", envvar="CHRONICLE_DEAD_LETTER_EXCHANGE",
+    help="Another dead-letter exchange; one that is there may be of any kind.  "
+    "[default: EXCHANGE.dlx, or QUEUE.dlx without an exchange]",
+)  # fmt: skip
+dead_letter_routing_key = option(
+    Group.TOPOLOGY, "--dead-letter-routing-key", metavar="KEY", envvar="CHRONICLE_DEAD_LETTER_ROUTING_KEY",
+    help="Another routing key for dead letters.  [default: QUEUE.dlq]",
+)  # fmt: skip
+queue_type = option(
+    Group.TOPOLOGY, "--queue-type", type=TYPES, metavar=TYPES.metavar, default=QueueType.CLASSIC.value,
+    envvar="CHRONICLE_QUEUE_TYPE",
+    help="quorum: replicated, and a dead letter leaves it only when it has safely arrived. classic: the "
+    "broker's usual queue.",
+)  # fmt: skip
+shape = stack(
+    exchange, routing_key, ttl, dead_letter, dead_letter_exchange, dead_letter_routing_key, queue_type
+)
+
+declare = option(
+    Group.TOPOLOGY, "--declare", is_flag=True, envvar="CHRONICLE_DECLARE",
+    help="Make the queue and what it needs before consuming, as chronicle declare does with these options; "
+    "without it, the queue is only looked at.",
+)  # fmt: skip
+allow_drop = option(
+    Group.TOPOLOGY, "--allow-drop", is_flag=True, envvar="CHRONICLE_ALLOW_DROP",
+    help="Start although the broker is known to delete messages that fail.",
+)  # fmt: skip
+management_url = option(
+    Group.TOPOLOGY, "--management-url", metavar="URL", envvar="CHRONICLE_MANAGEMENT_URL",
+    help="RabbitMQ's management API, http://host:15672 or https://…: it is asked once, at the start, whether "
+    "dead letters would be kept. User and password are those of --url, unless it has its own; a password "
+    "belongs in the variable.",
+)  # fmt: skip
+consuming = stack(declare, shape, allow_drop, management_url)
+
+WITH_DECLARE: Final = (
+    "exchange", "routing_key", "ttl", "dead_letter", "dead_letter_exchange", "dead_letter_routing_key",
+    "queue_type",
+)  # fmt: skip
+
+
+def shape_of(ctx: click.Context, retry_delays: tuple[float, ...] = ()) -> QueueOptions:
+    """What the options ask for."""
+    values = ctx.params
+    return check_shape(
+        exchange=values["exchange"],
+        routing_key=values["routing_key"],
+        ttl=values["ttl"],
+        dead_letter=values["dead_letter"],
+        dead_letter_exchange=values["dead_letter_exchange"],
+        dead_letter_routing_key=values["dead_letter_routing_key"],
+        queue_type=values["queue_type"],
+        retry_delays=retry_delays,
+    )
+
+
+def declared_of(ctx: click.Context, url: str, policy: Policy) -> QueueOptions | None:
+    """What `consume` shall make before it begins; None when it shall only look."""
+    if scheme_of(url) == "local":
+        refuse_typed(ctx, ("management_url", "allow_drop"), "has no effect on the embedded queue")
+    if not ctx.params["declare"]:
+        refuse_typed(ctx, WITH_DECLARE, "has no effect without --declare")
+        return None
+    refuse_typed(ctx, ("management_url",), "has no effect with --declare: what is made keeps dead letters")
+    if policy.on_failure is not OnFailure.RETRY:
+        return shape_of(ctx)
+    return replace(shape_of(ctx, policy.retry_delays), retry=MaxAttempts(policy.max_attempts))
+
+
+def refuse_typed(ctx: click.Context, names: Iterable[str], why: str) -> None:
+    """SettingError for the first of these options that stands on the command line."""
+    for param in ctx.command.params:
+        if param.name in names and typed(ctx, param.name):
+            flags = [*param.opts, *param.secondary_opts]
+            given = flags[-1] if ctx.params[param.name] is False else flags[0]
+            raise SettingError(f"{given} {why}", "leave it out")
+
+
+def check_shape(
+    *,
+    exchange: str | None = None,
+    routing_key: str | None = None,
+    ttl: float | None = None,
+    dead_letter: bool = True,
+    dead_letter_exchange: str | None = None,
+    dead_letter_routing_key: str | None = None,
+    queue_type: QueueType = QueueType.CLASSIC,
+    retry_delays: tuple[float, ...] = (),
+) -> QueueOptions:
+    """One queue's wishes, after the rules between the options."""
+    names = {
+        "--exchange": exchange,
+        "--routing-key": routing_key,
+        "--dead-letter-exchange": dead_letter_exchange,
+        "--dead-letter-routing-key": dead_letter_routing_key,
+    }
+    for flag, name in names.items():
+        if name is not None:
+            check_name(flag, name)
+    if routing_key and not exchange:
+        raise SettingError("--routing-key without --exchange", "name the exchange with --exchange NAME")
+    own = dead_letter_exchange or dead_letter_routing_key
+    if own and not dead_letter:
+        raise SettingError("--no-dead-letter, and yet a place for dead letters", "leave one of them out")
+    if any(span < SHORTEST for span in (*retry_delays, *(() if ttl is None else (ttl,)))):
+        raise SettingError("--ttl and --retry-delay take at least 1ms", "brokers count in milliseconds")
+    return QueueOptions(
+        exchange=exchange or "",
+        routing_key=routing_key or "",
+        ttl=ttl,
+        retry_delays=retry_delays,
+        dead_letter=_kept(dead_letter_exchange, dead_letter_routing_key) if dead_letter else Disabled(),
+        queue_type=queue_type,
+    )
+
+
+def _kept(exchange: str | None, routing_key: str | None) -> Enabled:
+    usual = Enabled()
+    return Enabled(
+        (lambda _: exchange) if exchange else usual.exchange,
+        (lambda _: routing_key) if routing_key else usual.routing_key,
+        foreign=exchange is not None,
+    )
+
+
+def unhonoured(url: str, wishes: QueueOptions) -> tuple[str, ...]:
+    """What the embedded queue has no use for, in words; RabbitMQ honours everything."""
+    if scheme_of(url) != "local":
+        return ()
+    kept = wishes.dead_letter
+    sentences = (
+        (wishes.exchange, "--exchange is not honoured: the embedded queue has no exchanges"),
+        (wishes.ttl, "--ttl is not honoured: the embedded queue keeps a message until it is consumed"),
+        (kept == Disabled(), "--no-dead-letter is not honoured: the embedded queue keeps dead letters"),
+        (kept not in (Enabled(), Disabled()), "the embedded queue keeps its dead letters in QUEUE.dlq only"),
+        (wishes.queue_type is QueueType.QUORUM, "--queue-type is not honoured: there is one type of queue"),
+        (wishes.retry_delays, "--retry-delay needs no queues: the embedded queue keeps messages back itself"),
+    )
+    return tuple(sentence for applies, sentence in sentences if applies)
+
+
+def oddities(ctx: click.Context, url: str, declared: QueueOptions | None) -> tuple[str, ...]:
+    """What is odd about these options of `consume`, in words; SettingError for a wrong management URL."""
+    if declared is not None:
+        return unhonoured(url, declared)
+    given: str | None = ctx.params["management_url"]
+    if not given or scheme_of(url) == "local":
+        return ()
+    management = management_of(given, address_of(url))
+    typed_secret = management.own and typed(ctx, "management_url")
+    sentences = (
+        (management.readable, "the password goes to the management API unencrypted; use https:// for it"),
+        (typed_secret, "everybody on this machine can read a password on the command line; use "
+         "CHRONICLE_MANAGEMENT_URL"),
+    )  # fmt: skip
+    return tuple(sentence for applies, sentence in sentences if applies)
