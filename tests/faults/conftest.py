@@ -1,0 +1,33 @@
+"""What the fault tests share: campaigns on the run's broker, one after the other or side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.checker import AtRabbit, Campaign, InFile, NewCampaign
+from support.fixtures import Broker
+from support.queues import Queues
+
+
+@pytest.fixture
+def on_rabbit(rabbit: Broker, tmp_path: Path) -> NewCampaign:
+    """Makes a campaign on a fresh queue, of the run's RabbitMQ unless told, with its dead letters kept."""
+
+    def make(word: str = "fault", *, queues: Queues = rabbit.queues, quorum: bool = False) -> Campaign:
+        queue = queues.name(word)
+        dead = queues.declare_with_dead_letters(queue, quorum=quorum)
+        return Campaign(AtRabbit(queues), queue, tmp_path, dead)
+
+    return make
+
+
+@pytest.fixture
+def in_file(tmp_path: Path) -> NewCampaign:
+    """Makes a campaign on a fresh queue file."""
+
+    def make(word: str = "fault") -> Campaign:
+        return Campaign(InFile(tmp_path / f"{word}.db"), word, tmp_path, f"{word}.dlq")
+
+    return make

@@ -1,0 +1,95 @@
+"""F2 and F3: a stop finishes what was received; what cannot be finished in time goes back, by name."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from support.checker import Campaign
+from support.fixtures import StartChronicle
+from support.waiting import wait_for
+
+SENT, PREFETCH, CONCURRENCY = 40, 12, 4
+ALWAYS_STUCK = {"seconds": 600}
+
+
+@pytest.fixture(params=["rabbitmq", "local"])
+def campaign(request: pytest.FixtureRequest) -> Campaign:
+    maker = {"rabbitmq": "on_rabbit", "local": "in_file"}[request.param]
+    made: Campaign = request.getfixturevalue(maker)("stopped")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("syncer", "number"),
+    [
+        ("sync", signal.SIGTERM),
+        ("tasked", signal.SIGTERM),
+        ("blocking", signal.SIGINT),
+        ("sync", signal.SIGINT),
+    ],
+)
+def test_a_stop_finishes_what_was_received_and_takes_nothing_new(
+    campaign: Campaign, chronicle: StartChronicle, tmp_path: Path, syncer: str, number: signal.Signals
+) -> None:
+    """F2, D-11: in flight and buffered alike, exit 0, nothing lost and nothing twice."""
+    gate = tmp_path / "gate"
+    campaign.send(SENT, gate=str(gate))
+    process = campaign.consume(
+        chronicle, "--concurrency", str(CONCURRENCY), "--prefetch", str(PREFETCH), syncer=syncer
+    )
+    campaign.wait_started(1 if syncer == "blocking" else CONCURRENCY)
+    wait_for_full_buffer(campaign)
+    process.signal(number)
+    process.wait_for_line("consumer.stopping")
+    gate.touch()
+    assert process.wait() == 0
+    assert not process.lines("message.left")
+    assert sum(campaign.started().values()) == PREFETCH
+    report = campaign.report()
+    assert (report.lost, report.unexpected, report.repeats) == ([], [], 0)
+    assert report.handled == set(range(PREFETCH))
+    assert sorted(report.queued) == list(range(PREFETCH, SENT))
+
+
+def wait_for_full_buffer(campaign: Campaign) -> None:
+    """Until the broker has handed out all it may. A file has no pushing broker: a claim is whole at once."""
+    if queues := getattr(campaign.place, "queues", None):
+        wait_for(lambda: queues.depth(campaign.queue) == SENT - PREFETCH, 30, "a full buffer")
+
+
+@pytest.mark.parametrize("syncer", ["sync", "tasked", "blocking"])
+def test_what_is_unfinished_at_the_deadline_goes_back_by_name(
+    campaign: Campaign, chronicle: StartChronicle, syncer: str
+) -> None:
+    """F3, X6: exit 4, the message is in the queue again and has its line in the log."""
+    campaign.send(2)
+    campaign.send(1, **ALWAYS_STUCK)
+    process = campaign.consume(chronicle, "--drain-timeout", "1s", syncer=syncer)
+    campaign.wait_started(3)
+    process.signal(signal.SIGTERM)
+    assert process.wait(30) == 4
+    (left,) = process.lines("message.left")
+    assert left["queue"] == campaign.queue
+    assert left["reason"] == "interrupted"
+    assert process.lines("consumer.stopped")[0]["unfinished"] == 1
+    report = campaign.report()
+    assert (report.lost, report.queued) == ([], (2,))
+
+
+@pytest.mark.parametrize(("syncer", "number"), [("sync", signal.SIGTERM), ("blocking", signal.SIGINT)])
+def test_a_second_signal_ends_the_process_at_once(
+    campaign: Campaign, chronicle: StartChronicle, syncer: str, number: signal.Signals
+) -> None:
+    """F3, X5: 128 + n, whatever the syncer is doing, and the message is in the queue again."""
+    campaign.send(1, **ALWAYS_STUCK)
+    process = campaign.consume(chronicle, "--drain-timeout", "10m", syncer=syncer)
+    campaign.wait_started(1)
+    process.signal(number)
+    process.wait_for_line("consumer.stopping")
+    process.signal(number)
+    assert process.wait(30) == 128 + number
+    report = campaign.report()
+    assert (report.lost, report.queued) == ([], (0,))
