@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test style types lock clean
+.PHONY: help demo test style types bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
@@ -24,6 +24,10 @@ style: $(READY) ## lint and format, checked
 types: $(READY) ## type check, strict
 	$(BIN)/mypy
 
+bench: $(READY) ## side by side with the peers, everything or CASE=name; figures go to benchmarks/RESULTS.md
+	@sh tests/setup.sh brokers
+	$(BIN)/python -m benchmarks.run $(CASE:%=--case %)
+
 # Under Python 3.11.2, Debian 12's own, redis asks for async-timeout; a newer one would leave it out of the lock.
 lock: $(READY) ## pin every dependency with its hashes again
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-tools
@@ -35,7 +39,7 @@ lock: $(READY) ## pin every dependency with its hashes again
 		{ echo "Lock again under Python 3.11.2 or older 3.11: make clean lock PYTHON=/usr/bin/python3" >&2; exit 1; }
 
 clean: ## remove what was set up and built
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build benchmarks/.envs
 
 $(READY): requirements.lock pyproject.toml
 	@PYTHON="$(PYTHON)" sh tests/setup.sh python

@@ -1,0 +1,187 @@
+"""What is measured, and what is wanted of it: the cases as data.
+
+Rule 1: a peer stands in the cases whose kind of handler is its own: async ones in async cases, those with
+        threads in sync cases; the reference in both.
+Rule 2: a wish compares with the best of those it names. Rates and CPU compare with every Python peer,
+        libraries too; start and memory with frameworks, because a bare library does less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from benchmarks.peers import (
+    AIO_PIKA,
+    CELERY,
+    CHRONICLE,
+    DRAMATIQ,
+    FASTSTREAM,
+    JSON_LINES,
+    LIMIT,
+    LIVE,
+    PIKA_THREADS,
+    PROCA,
+    SILENT,
+    Handler,
+    Peer,
+)
+
+
+class Metric(StrEnum):
+    """What is compared; the values are properties of a Sample."""
+
+    RATE = "rate"
+    CPU = "cpu"
+    PEAK = "peak"
+    FIRST = "first"
+
+    @property
+    def more_is_better(self) -> bool:
+        return self is Metric.RATE
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """chronicle's figure divided by the best of theirs: at least `bound` for rates, else at most."""
+
+    metric: Metric
+    to: tuple[Peer, ...]
+    bound: float
+
+    def met(self, ratio: float) -> bool:
+        return ratio >= self.bound if self.metric.more_is_better else ratio <= self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One concurrency of a case, with as many messages as give everybody a second or more of work."""
+
+    concurrency: int
+    messages: int
+    wants: tuple[Want, ...] = ()
+    also: tuple[Peer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One comparison. With `steps` it is one long run, looked at so many times on the way."""
+
+    name: str
+    about: str
+    handler: Handler
+    contenders: tuple[Peer, ...]
+    points: tuple[Point, ...]
+    sample: str = "action-plain.json"
+    keys: str = ""
+    repeats: int = 3
+    steps: int = 0
+
+
+REFERENCE: Final = (PROCA,)
+FRAMEWORKS: Final = (FASTSTREAM, DRAMATIQ, CELERY)
+PYTHON: Final = (AIO_PIKA, PIKA_THREADS, *FRAMEWORKS)
+ASYNC: Final = (CHRONICLE, PROCA, AIO_PIKA, FASTSTREAM)
+SYNC: Final = (CHRONICLE, PROCA, PIKA_THREADS, DRAMATIQ, CELERY)
+ALL: Final = (CHRONICLE, PROCA, *PYTHON)
+
+
+def _rates(reference: float, python: float) -> tuple[Want, ...]:
+    return (Want(Metric.RATE, REFERENCE, reference), Want(Metric.RATE, PYTHON, python))
+
+
+CASES: Final = (
+    Case(
+        "async-noop",
+        "An async handler that does nothing.",
+        Handler.ASYNC_NOOP,
+        ASYNC,
+        (
+            Point(1, 5_000, _rates(0.95, 2)),
+            Point(
+                10,
+                12_000,
+                (*_rates(1.5, 4), Want(Metric.CPU, REFERENCE, 0.6), Want(Metric.CPU, PYTHON, 0.25)),
+            ),
+            Point(50, 20_000, (*_rates(1.8, 4), Want(Metric.RATE, (LIMIT,), 0.6)), also=(LIMIT,)),
+        ),
+    ),
+    Case(
+        "sync-noop",
+        "A sync handler that does nothing.",
+        Handler.SYNC_NOOP,
+        SYNC,
+        (
+            Point(1, 5_000, _rates(0.95, 2)),
+            Point(10, 12_000, _rates(1.2, 3)),
+            Point(50, 20_000, _rates(1.3, 3)),
+        ),
+    ),
+    Case(
+        "async-wait",
+        "An async handler that waits 5 ms: a CRM that answers quickly.",
+        Handler.ASYNC_WAIT,
+        ASYNC,
+        (
+            Point(10, 5_000),
+            Point(50, 15_000, _rates(1.1, 2.5)),
+            Point(100, 20_000, _rates(1.4, 3.5)),
+            Point(500, 30_000, _rates(2, 7)),
+        ),
+    ),
+    Case(
+        "sync-wait",
+        "A sync handler that waits 5 ms.",
+        Handler.SYNC_WAIT,
+        SYNC,
+        (Point(50, 12_000, _rates(1.0, 2.5)), Point(100, 16_000, _rates(0.95, 3))),
+    ),
+    Case(
+        "encrypted",
+        "Sealed personal data opened, then an async handler that does nothing.",
+        Handler.ASYNC_NOOP,
+        (CHRONICLE, PROCA),
+        (Point(10, 6_000, (Want(Metric.RATE, REFERENCE, 6),)),),
+        sample="action-encrypted.json",
+        keys="keys.json",
+    ),
+    Case(
+        "startup",
+        "From exec to the first message acknowledged.",
+        Handler.ASYNC_NOOP,
+        ALL,
+        (Point(10, 400, (Want(Metric.FIRST, REFERENCE, 1.5), Want(Metric.FIRST, FRAMEWORKS, 0.7))),),
+        repeats=5,
+    ),
+    Case(
+        "memory",
+        "The most memory that was resident, over all processes.",
+        Handler.ASYNC_NOOP,
+        ALL,
+        (Point(50, 12_000, (Want(Metric.PEAK, REFERENCE, 0.6), Want(Metric.PEAK, FRAMEWORKS, 1.0))),),
+    ),
+    Case(
+        "logs",
+        "What telling costs: warnings only (as everywhere else here), errors only, a JSON line for every "
+        "message into a file, and the live view at a terminal.",
+        Handler.ASYNC_NOOP,
+        (CHRONICLE, SILENT, JSON_LINES, LIVE),
+        (Point(50, 30_000, (Want(Metric.RATE, (SILENT,), 0.95),)),),
+    ),
+    Case(
+        "leak",
+        "One million messages in one run: memory and cost must stay flat.",
+        Handler.ASYNC_NOOP,
+        (CHRONICLE,),
+        (Point(50, 1_000_000),),
+        repeats=1,
+        steps=10,
+    ),
+)
+
+
+def resized(case: Case, messages: int | None, repeats: int | None) -> Case:
+    """The case with other sizes, for a quick look."""
+    points = tuple(replace(point, messages=messages or point.messages) for point in case.points)
+    return replace(case, points=points, repeats=repeats or case.repeats)

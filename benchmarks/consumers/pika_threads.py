@@ -1,0 +1,35 @@
+"""pika with a thread pool and add_callback_threadsafe: what everybody writes."""
+
+import functools
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pika
+
+CONCURRENCY = int(os.environ["BENCH_CONCURRENCY"])
+WAIT = float(os.environ["BENCH_WAIT"])
+
+connection = pika.BlockingConnection(pika.URLParameters(os.environ["BENCH_URL"]))
+channel = connection.channel()
+channel.basic_qos(prefetch_count=2 * CONCURRENCY)
+pool = ThreadPoolExecutor(CONCURRENCY)
+
+
+def work(tag: int, body: bytes) -> None:
+    message = json.loads(body)
+    if message["schema"] != "proca:action:2":
+        settle = functools.partial(channel.basic_reject, tag, requeue=False)
+    else:
+        if WAIT:
+            time.sleep(WAIT)
+        settle = functools.partial(channel.basic_ack, tag)
+    connection.add_callback_threadsafe(settle)
+
+
+channel.basic_consume(
+    os.environ["BENCH_QUEUE"],
+    lambda _channel, method, _properties, body: pool.submit(work, method.delivery_tag, body),
+)
+channel.start_consuming()

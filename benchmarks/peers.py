@@ -1,0 +1,202 @@
+"""Who runs side by side: chronicle, its reference, libraries, frameworks, and the limit.
+
+Rule 1: each does the same work: a durable queue of proca actions, parsed, its schema checked, handled, and
+        acknowledged one by one, with the same concurrency and a prefetch of twice as much.
+Rule 2: nobody counts, times or stops itself; that is done from the outside, alike for all.
+Rule 3: a framework with a format of its own gets the same action inside its own envelope.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import HERE
+from benchmarks.filling import Load
+
+SCRIPTS: Final = HERE / "consumers"
+
+
+class Kind(StrEnum):
+    """What a consumer is to chronicle."""
+
+    OURS = "ours"
+    REFERENCE = "reference"
+    LIBRARY = "library"
+    FRAMEWORK = "framework"
+    LIMIT = "limit"
+
+
+class Installer(StrEnum):
+    """Where a consumer comes from."""
+
+    HERE = "this environment"
+    PIP = "pip"
+    NPM = "npm"
+    CC = "cc"
+
+
+class Handler(StrEnum):
+    """What is done with a message; the names of chronicle's syncers."""
+
+    ASYNC_NOOP = "async_noop"
+    ASYNC_WAIT = "async_wait"
+    SYNC_NOOP = "sync_noop"
+    SYNC_WAIT = "sync_wait"
+
+    @property
+    def wait(self) -> float:
+        return 0.005 if self in (Handler.ASYNC_WAIT, Handler.SYNC_WAIT) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one consumer is to do in one run."""
+
+    url: str
+    queue: str
+    concurrency: int
+    handler: Handler
+    keys: Path | None = None
+
+    def environment(self, env: Path) -> dict[str, str]:
+        """What a peer's script reads."""
+        return {
+            "BENCH_URL": self.url,
+            "BENCH_QUEUE": self.queue,
+            "BENCH_CONCURRENCY": str(self.concurrency),
+            "BENCH_WAIT": str(self.handler.wait),
+            "BENCH_KEYS": str(self.keys or ""),
+            "BENCH_MODULES": str(env),
+            "CHRONICLE_URL": self.url,
+        }
+
+
+def plain(message: bytes, _queue: str) -> Load:
+    """The action as proca sends it, without a content type: the reference fails on one."""
+    return Load((message,))
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A consumer: where it comes from, how it is started, what its messages look like.
+
+    `share` is the part of a case's messages it gets: a slow one need not be watched for minutes to know its
+    rate. With `terminal` its output goes to a terminal, otherwise to a file.
+    """
+
+    name: str
+    kind: Kind
+    installer: Installer
+    packages: tuple[str, ...]
+    command: Callable[[Path, Task], list[str]]
+    load: Callable[[bytes, str], Load] = plain
+    share: float = 1.0
+    terminal: bool = False
+
+
+def dramatiq_load(message: bytes, queue: str) -> Load:
+    """The action as the argument of an actor."""
+    body = {
+        "queue_name": queue,
+        "actor_name": "handle",
+        "args": [json.loads(message)],
+        "kwargs": {},
+        "options": {},
+        "message_timestamp": 1_772_446_272_000,
+    }
+    bodies = tuple(json.dumps({**body, "message_id": str(uuid.uuid4())}).encode() for _ in range(100))
+    # dramatiq declares the queue itself and insists on these.
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{queue}.XQ"}
+    return Load(bodies, arguments=dead)
+
+
+def celery_load(message: bytes, _queue: str) -> Load:
+    """The action as the argument of a task."""
+    task = str(uuid.uuid4())
+    embed: dict[str, Any] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+    headers = {"lang": "py", "task": "handle", "id": task, "root_id": task, "retries": 0}
+    return Load(
+        (json.dumps([[json.loads(message)], {}, embed]).encode(),),
+        properties={
+            "content_type": "application/json",
+            "content_encoding": "utf-8",
+            "correlation_id": task,
+            "headers": headers,
+        },
+    )
+
+
+def chronicle(name: str, *arguments: str, terminal: bool = False) -> Peer:
+    """The real command with the whole pipeline."""
+
+    def command(_env: Path, task: Task) -> list[str]:
+        words = [
+            str(Path(sys.executable).parent / "chronicle"),
+            "consume",
+            *("--queue", task.queue),
+            *("--syncer", f"{SCRIPTS / 'chronicle_syncer.py'}:{task.handler}"),
+            *("--concurrency", str(task.concurrency)),
+            *arguments,
+        ]
+        return words if task.keys is None else [*words, "--keys", str(task.keys), "--require-decryption"]
+
+    packages = ("chronicle-syncer", "pika", "orjson", "pynacl")
+    return Peer(name, Kind.OURS, Installer.HERE, packages, command, terminal=terminal)
+
+
+def _script(name: str) -> Callable[[Path, Task], list[str]]:
+    return lambda env, _task: [str(env / "bin" / "python"), str(SCRIPTS / name)]
+
+
+def _node(_env: Path, _task: Task) -> list[str]:
+    return ["node", str(SCRIPTS / "proca_queue.mjs")]
+
+
+def _dramatiq(env: Path, task: Task) -> list[str]:
+    return [
+        *(str(env / "bin" / "dramatiq"), "dramatiq_consumer", "--path", str(SCRIPTS)),
+        *("--processes", "1", "--threads", str(task.concurrency)),
+    ]
+
+
+def _celery(env: Path, task: Task) -> list[str]:
+    return [
+        *(str(env / "bin" / "celery"), "--app", "celery_consumer", "--workdir", str(SCRIPTS), "worker"),
+        *("--pool", "threads", "--concurrency", str(task.concurrency), "--loglevel", "warning"),
+        *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+    ]
+
+
+def _limit(env: Path, _task: Task) -> list[str]:
+    return [str(env / "limit")]
+
+
+CHRONICLE: Final = chronicle("chronicle", "--log-level", "warning")
+SILENT: Final = chronicle("chronicle, errors only", "--log-level", "error")
+JSON_LINES: Final = chronicle("chronicle, a JSON line each", "--log-level", "info", "--log-format", "json")
+LIVE: Final = chronicle("chronicle, live view", "--live", terminal=True)
+PROCA: Final = Peer("@proca/queue", Kind.REFERENCE, Installer.NPM, ("@proca/queue",), _node)
+AIO_PIKA: Final = Peer(
+    "aio-pika", Kind.LIBRARY, Installer.PIP, ("aio-pika",), _script("aio_pika_consumer.py"), share=0.5
+)
+PIKA_THREADS: Final = Peer(
+    "pika + threads", Kind.LIBRARY, Installer.PIP, ("pika",), _script("pika_threads.py"), share=0.5
+)
+FASTSTREAM: Final = Peer(
+    "FastStream", Kind.FRAMEWORK, Installer.PIP, ("faststream[rabbit]",), _script("faststream_consumer.py"),
+    share=0.25,
+)  # fmt: skip
+DRAMATIQ: Final = Peer(
+    "dramatiq", Kind.FRAMEWORK, Installer.PIP, ("dramatiq[rabbitmq]",), _dramatiq, dramatiq_load, share=0.25
+)
+CELERY: Final = Peer(
+    "Celery", Kind.FRAMEWORK, Installer.PIP, ("celery",), _celery, celery_load, share=0.25
+)  # fmt: skip
+LIMIT: Final = Peer("C, the limit", Kind.LIMIT, Installer.CC, ("librabbitmq-dev",), _limit)

@@ -1,0 +1,165 @@
+"""The benchmark's entry: `python -m benchmarks.run [--case NAME]`, or `make bench [CASE=NAME]`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from benchmarks import HERE, report
+from benchmarks.cases import CASES, Case, Point, resized
+from benchmarks.installing import Installed, Missing, install
+from benchmarks.measure import BadRun, Run, Sample, measure, set_up
+from benchmarks.peers import Peer
+from benchmarks.results import CaseResult, PointResult
+from support.rabbit import RabbitNode
+from support.samples import FOLDER as SAMPLES
+
+# Seconds a run may take, and the load from which on other work spoils it.
+LONG: Final = 1800.0
+SHORT: Final = 120.0
+BUSY: Final = 0.5
+
+
+def main() -> int:
+    """Run the cases asked for, print their tables, write them down."""
+    asked = _arguments()
+    cases = [resized(case, asked.messages, asked.repeats) for case in CASES if case.name in asked.case]
+    ready, missing = _install(cases)
+    for peer, why in missing.items():
+        _tell(f"missing: {peer.name} ({why})")
+    load = os.getloadavg()[0]
+    if load > BUSY:
+        _tell(f"this machine is busy (load {load:.1f}): do not trust the figures")
+    node = RabbitNode(settings={"vm_memory_high_watermark.absolute": "2GB"})
+    try:
+        _tell("starting a private RabbitMQ")
+        node.start()
+        set_up(node)
+        broker = {"RabbitMQ": node.ctl("version").strip(), "Python": platform.python_version()}
+        for case in cases:
+            result = _run_case(node, case, ready, missing)
+            versions = {**broker, **_versions(case, ready)}
+            section = report.section(result, datetime.now(UTC), load, versions)
+            print(f"\n{section}", flush=True)
+            # After each case, so that a run that is stopped keeps what it has measured.
+            report.write(asked.results, {case.name: section})
+    finally:
+        node.close()
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    names = [case.name for case in CASES]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.add_argument(
+        "--case", action="append", choices=names, help="a case; may be repeated (default: all)"
+    )
+    parser.add_argument("--messages", type=int, help="messages per run instead of the case's own number")
+    parser.add_argument("--repeats", type=int, help="rounds instead of the case's own number")
+    parser.add_argument("--results", type=Path, default=HERE / "RESULTS.md", help="where the tables are kept")
+    asked = parser.parse_args()
+    asked.case = asked.case or names
+    return asked
+
+
+def _install(cases: list[Case]) -> tuple[dict[Peer, Installed], dict[Peer, str]]:
+    """Everybody the cases need, and why some are not here."""
+    ready: dict[Peer, Installed] = {}
+    missing: dict[Peer, str] = {}
+    for peer in dict.fromkeys(peer for case in cases for peer in _contenders(case)):
+        _tell(f"finding or installing {peer.name}")
+        try:
+            ready[peer] = install(peer)
+        except Missing as why:
+            missing[peer] = str(why)
+    return ready, missing
+
+
+def _contenders(case: Case) -> list[Peer]:
+    return list(dict.fromkeys([*case.contenders, *(peer for point in case.points for peer in point.also)]))
+
+
+def _versions(case: Case, ready: Mapping[Peer, Installed]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for peer in _contenders(case):
+        if peer in ready:
+            found |= ready[peer].versions
+    return found
+
+
+def _run_case(
+    node: RabbitNode, case: Case, ready: Mapping[Peer, Installed], missing: Mapping[Peer, str]
+) -> CaseResult:
+    body = (SAMPLES / case.sample).read_bytes()
+    keys = _keys(case.keys, node.folder) if case.keys else None
+    points = tuple(_run_point(node, case, point, ready, body, keys) for point in case.points)
+    absent = {peer: why for peer, why in missing.items() if peer in _contenders(case)}
+    return CaseResult(case, points, absent)
+
+
+def _run_point(
+    node: RabbitNode,
+    case: Case,
+    point: Point,
+    ready: Mapping[Peer, Installed],
+    body: bytes,
+    keys: Path | None,
+) -> PointResult:
+    """All rounds of one concurrency. Who fails once is out: its rounds would no longer pair up."""
+    samples: dict[Peer, list[Sample]] = {
+        peer: [] for peer in (*case.contenders, *point.also) if peer in ready
+    }
+    failures: dict[Peer, str] = {}
+    for turn in range(case.repeats):
+        for peer in _rotated(list(samples), turn):
+            if peer in failures:
+                continue
+            count = max(1, int(point.messages * peer.share))
+            step = count // case.steps if case.steps else None
+            timeout = LONG if case.steps else SHORT
+            run = Run(ready[peer], case.handler, point.concurrency, count, body, keys, step or None, timeout)
+            try:
+                sample = measure(node, run)
+            except BadRun as why:
+                failures[peer] = str(why)
+                _tell(f"{case.name} c={point.concurrency}: {peer.name} failed: {why}")
+                continue
+            samples[peer].append(sample)
+            _tell(f"{case.name} c={point.concurrency} round {turn + 1}: {peer.name} {sample.rate:.0f}/s")
+    done = {peer: tuple(found) for peer, found in samples.items() if peer not in failures}
+    return PointResult(point, done, failures)
+
+
+def _rotated(peers: list[Peer], turn: int) -> list[Peer]:
+    """Another one begins in every round, so that nobody always runs on a rested machine."""
+    at = turn % len(peers) if peers else 0
+    return peers[at:] + peers[:at]
+
+
+def _keys(name: str, folder: Path) -> Path:
+    """A copy of the sample keys with the mode a key store must have, which git does not keep."""
+    copy = folder / name
+    shutil.copy(SAMPLES / name, copy)
+    copy.chmod(0o600)
+    return copy
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    # TERM ends a run as Ctrl-C does, by the same way out: the broker and the consumer end with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

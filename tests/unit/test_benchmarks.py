@@ -1,0 +1,114 @@
+"""The benchmark's arithmetic and its page: what is compared with what, and what a run may overwrite."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from benchmarks.cases import CASES, PYTHON, Case, Metric, Point, Want
+from benchmarks.measure import Mark, Sample
+from benchmarks.peers import AIO_PIKA, CHRONICLE, FASTSTREAM, LIMIT, PROCA, Handler, Peer
+from benchmarks.proc import Usage
+from benchmarks.report import section, write
+from benchmarks.results import CaseResult, PointResult, find, ratio
+
+WHEN: Final = datetime(2026, 3, 2, 10, 11, tzinfo=UTC)
+
+
+def sample(rate: float, *, cpu: float = 0.0001, peak: int = 30_000_000, first: float = 0.2) -> Sample:
+    """A run of a thousand messages with these figures."""
+    begun = Mark(None, 100.0 + first, Usage(1.0, peak, peak))
+    ended = Mark(0, 100.0 + first + 1000 / rate, Usage(1.0 + 1000 * cpu, peak, peak))
+    return Sample(1000, 100.0, (begun, Mark(999, 100.0 + first, begun.used), ended))
+
+
+def result(*wants: Want, **rates: float) -> PointResult:
+    peers: dict[str, Peer] = {"ours": CHRONICLE, "proca": PROCA, "aio": AIO_PIKA, "fast": FASTSTREAM}
+    samples = {peers[name]: (sample(rate),) for name, rate in rates.items()}
+    return PointResult(Point(10, 1000, wants), samples, {})
+
+
+def test_a_ratio_divides_figures_of_the_same_round() -> None:
+    """A machine that slows down between rounds changes both, and the ratio of neither."""
+    ours = (sample(8000), sample(4000), sample(2000))
+    theirs = (sample(4000), sample(2000), sample(1000))
+    found = ratio(Metric.RATE, ours, theirs)
+    assert found is not None
+    assert (found.low, found.middle, found.high) == pytest.approx((2, 2, 2))
+
+
+def test_a_wish_compares_with_the_best_of_those_it_names() -> None:
+    want = Want(Metric.RATE, PYTHON, 4)
+    found = find(result(want, ours=8000, proca=7000, aio=4000, fast=1000), want)
+    assert found.to is AIO_PIKA
+    assert found.ratio is not None
+    assert found.ratio.middle == pytest.approx(2)
+    assert found.word == "missed"
+
+
+def test_less_is_better_for_everything_but_rates() -> None:
+    want = Want(Metric.FIRST, (PROCA, AIO_PIKA), 1.5)
+    samples = {
+        CHRONICLE: (sample(1, first=0.3),),
+        PROCA: (sample(1, first=0.25),),
+        AIO_PIKA: (sample(1, first=0.5),),
+    }
+    found = find(PointResult(Point(10, 1000), samples, {}), want)
+    assert found.to is PROCA
+    assert found.word == "met"
+
+
+def test_what_did_not_run_is_named_and_not_guessed() -> None:
+    want = Want(Metric.RATE, (LIMIT,), 0.6)
+    case = Case("async-noop", "About.", Handler.ASYNC_NOOP, (CHRONICLE,), (Point(10, 1000, (want,)),))
+    text = section(CaseResult(case, (result(want, ours=8000),), {LIMIT: "no cc"}), WHEN, 0.1, {"Python": "3"})
+    assert "not measured" in text
+    assert "Missing: C, the limit (no cc)." in text
+    assert "2026-03-02 10:11 UTC" in text
+
+
+def test_a_reason_names_no_address_and_no_folder() -> None:
+    case = Case("async-noop", "About.", Handler.ASYNC_NOOP, (CHRONICLE,), (Point(10, 1000),))
+    why = "npm install @proca/queue failed: GET https://host.example/x in /home/ada/bench/limit.c"
+    text = section(CaseResult(case, (result(ours=8000),), {PROCA: why}), WHEN, 0.1, {})
+    assert "Missing: @proca/queue (npm install @proca/queue failed: GET … in …limit.c)." in text
+
+
+def test_a_long_run_is_told_step_by_step() -> None:
+    """The issue's "no slow leak": memory and cost per message for each part of one run."""
+    used = [Usage(1.0, 30_000_000, 0), Usage(1.0, 30_000_000, 0), Usage(2.0, 30_000_000, 0)]
+    marks = (
+        Mark(None, 0.0, used[0]),
+        Mark(999, 0.1, used[1]),
+        Mark(500, 1.0, used[2]),
+        Mark(0, 2.0, Usage(4.0, 33_000_000, 0)),
+    )
+    case = Case("leak", "About.", Handler.ASYNC_NOOP, (CHRONICLE,), (Point(50, 1000),), steps=2)
+    point = PointResult(case.points[0], {CHRONICLE: (Sample(1000, 0.0, marks),)}, {})
+    text = section(CaseResult(case, (point,), {}), WHEN, 0.1, {})
+    assert "| 500 | 500 | 2000.0 | 30.0 |" in text
+    assert "| 1000 | 500 | 4000.0 | 33.0 |" in text
+    assert "after the first step: 1.100" in text
+    assert "second half ÷ first half: 2.00" in text
+
+
+def test_a_run_replaces_its_own_sections_only(tmp_path: Path) -> None:
+    file = tmp_path / "RESULTS.md"
+    write(file, {"leak": "## leak\nold\n", "logs": "## logs\nkept\n"})
+    write(file, {"leak": "## leak\nnew\n"})
+    text = file.read_text()
+    assert "old" not in text
+    assert text.index("kept") < text.index("new")
+    assert text.count("# Results\n") == 1
+
+
+def test_every_wish_names_somebody_who_runs_in_its_case() -> None:
+    for case in CASES:
+        for point in case.points:
+            running = {*case.contenders, *point.also}
+            assert CHRONICLE in running
+            for want in point.wants:
+                assert running & set(want.to), case.name
