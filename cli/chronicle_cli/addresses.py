@@ -32,8 +32,8 @@ VARIABLES: Final = (
 
 def resolve_url(given: str | None, environ: Mapping[str, str]) -> str:
     """The URL to use, with its password; `given` is the value of --url or CHRONICLE_URL."""
-    url = given or _file("CHRONICLE_URL_FILE", environ) or _proca(environ) or LOCAL
-    password = environ.get("CHRONICLE_PASSWORD") or _file("CHRONICLE_PASSWORD_FILE", environ)
+    url = given or line_in_file_of("CHRONICLE_URL_FILE", environ) or _proca(environ) or LOCAL
+    password = environ.get("CHRONICLE_PASSWORD") or line_in_file_of("CHRONICLE_PASSWORD_FILE", environ)
     return with_password(url, password) if password else url
 
 
@@ -79,8 +79,8 @@ def _proca(environ: Mapping[str, str]) -> str | None:
     return urlunsplit(parts._replace(netloc=f"{info}@{parts.netloc}"))
 
 
-def _file(name: str, environ: Mapping[str, str]) -> str | None:
-    """The content of the file a variable names, without the line end an editor leaves."""
+def line_in_file_of(name: str, environ: Mapping[str, str]) -> str | None:
+    """The one line of the file a variable names; None when the variable is not set."""
     path = environ.get(name)
     if not path:
         return None

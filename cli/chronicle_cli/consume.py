@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import replace
 
 import click
 
-from chronicle.runtime.job import Job
+from chronicle.errors import SettingError
+from chronicle.runtime.job import Exit, Job
 from chronicle.runtime.loader import load
+from chronicle.telemetry.events import Observer
 from chronicle.transports.catalog import open_transport
-from chronicle.transports.seam import DeadLetters, refuse_what_it_cannot
+from chronicle.transports.seam import DeadLetters, Transport, refuse_what_it_cannot
 from chronicle_cli import options, report, topology
 from chronicle_cli.help import Command
 from chronicle_cli.running import observe, pipeline_of, run
@@ -20,6 +24,7 @@ chronicle consume --url amqps://you@api.proca.app/proca_live --queue cus.12.deli
 chronicle consume --queue orders --syncer shop/sync.py:Orders --schema json --concurrency 20
 chronicle consume --queue cus.12.deliver --syncer my_crm:sync --until-empty --max-time 5m
 chronicle consume --queue orders --syncer sync.py:run --schema json --declare --exchange shop --ttl 1h
+chronicle consume --queue cus.12.deliver --syncer my_crm:sync --capture handled.jsonl
 """
 
 
@@ -31,6 +36,8 @@ chronicle consume --queue orders --syncer sync.py:run --schema json --declare --
 @options.bounds
 @options.lifecycle
 @options.output
+@options.capture
+@options.encrypt
 @click.pass_context
 def command(ctx: click.Context, /, **_: object) -> int:
     """Run a syncer over a queue.
@@ -72,4 +79,26 @@ def command(ctx: click.Context, /, **_: object) -> int:
     observer = observe(options.output_of(ctx), where.queue, syncer.name, transport, *urls)
     if remark is not None:
         remark.tell(observer, where.queue)
-    return run(job, transport, observer)
+    return captured(ctx, job, transport, observer)
+
+
+def captured(ctx: click.Context, job: Job, transport: Transport, observer: Observer) -> int:
+    """Run the job, and write what it has finished to the capture, if there is one."""
+    path: str | None = ctx.params["capture"]
+    if path is None:
+        if options.typed(ctx, "encrypt"):
+            raise SettingError("--encrypt without --capture", "name the file with --capture FILE")
+        return run(job, transport, observer)
+    from chronicle.runtime.captures import open_capture
+    from chronicle.runtime.capturing import Capturing
+    from chronicle_cli.passphrase import Secrets
+
+    secret = Secrets(os.environ).to_seal if ctx.params["encrypt"] else None
+    file = open_capture(path, secret, tell=report.warn)
+    capturing = Capturing(observer, file, path)
+    try:
+        code = run(job, transport, capturing, capturing.attach)
+    finally:
+        with suppress(OSError):
+            file.close()
+    return code or (Exit.FATAL if capturing.failed else Exit.DONE)

@@ -1,4 +1,4 @@
-"""`chronicle keys`: make, list and check the keys that open personal data. No private key is ever printed."""
+"""`chronicle keys`: make, list, check and lock the keys that open personal data; no private key is shown."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from typing import Any, Final
 import click
 
 from chronicle.core.body import parse
+from chronicle.core.sealing import MAX_HEADER, is_sealed
 from chronicle.errors import CannotDecrypt, InvalidMessage, KeyStoreError, SettingError
-from chronicle.proca.keystore import KeyStore, add_key
+from chronicle.proca.keystore import KeyStore, add_key, change_lock
 from chronicle.proca.sealed import open_personal_info
 from chronicle.runtime.job import Exit
 from chronicle.runtime.sources import read_messages
 from chronicle_cli.help import Command, write_examples
+from chronicle_cli.passphrase import Secrets
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 KEY_SHAPED: Final = re.compile(r"[A-Za-z0-9_-]{43}=?")
@@ -26,6 +28,7 @@ EXAMPLES: Final = """
 chronicle keys new keys.json
 chronicle keys list keys.json
 chronicle keys check keys.json --message captured.json
+chronicle keys lock keys.json
 """
 
 store = click.argument(
@@ -42,10 +45,12 @@ class KeysGroup(click.Group):
 
 @click.group(cls=KeysGroup)
 def command() -> None:
-    """Make, list and check the keys that open personal data.
+    """Make, list, check and lock the keys that open personal data.
 
     FILE is the key store: CHRONICLE_KEYS if it is not named, else keys.json. Only its owner may read it
-    (mode 600). Private keys never leave it.
+    (mode 600). Private keys never leave it. A locked store is opened with the passphrase in
+    CHRONICLE_PASSPHRASE or in the file CHRONICLE_PASSPHRASE_FILE names (else it is asked for), or with the
+    key in the file CHRONICLE_SEAL_KEY_FILE names.
     """
 
 
@@ -59,7 +64,8 @@ def new(file: str) -> int:
     """
     if inline(file):
         raise SettingError("a key can only be added to a file", "name the file: chronicle keys new keys.json")
-    public = add_key(file)
+    secrets = Secrets(os.environ)
+    public = add_key(file, secrets.unlock, secrets.lock)
     click.echo(public)
     return Exit.DONE
 
@@ -71,7 +77,7 @@ def listing(file: str) -> int:
 
     FILE is CHRONICLE_KEYS if it is not named, else keys.json.
     """
-    for public in KeyStore.load(file).publics():
+    for public in KeyStore.load(file, Secrets(os.environ).unlock).publics():
         click.echo(public)
     return Exit.DONE
 
@@ -88,23 +94,79 @@ def check(file: str, message: str | None) -> int:
     FILE is CHRONICLE_KEYS if it is not named, else keys.json. Exit code 2 if the store cannot be used, 1 if
     it cannot open the message given with --message.
     """
-    keys = KeyStore.load(file)
+    secrets = Secrets(os.environ)
+    keys = KeyStore.load(file, secrets.unlock)
     if inline(file):
         click.echo("key store: given as text, not as a file")
     else:
         facts = os.stat(file, follow_symlinks=False)
-        click.echo(f"key store: {file}, mode {stat.S_IMODE(facts.st_mode):o}, owner {owner(facts.st_uid)}")
+        locked = ", locked" if is_locked(file) else ""
+        mode = f"{stat.S_IMODE(facts.st_mode):o}"
+        click.echo(f"key store: {file}, mode {mode}, owner {owner(facts.st_uid)}{locked}")
     click.echo(f"keys: {len(keys)}")
     for public in keys.publics():
         click.echo(f"  {public}  valid")
     if not keys.publics():
         raise KeyStoreError("there is no key in the store", "make one with `chronicle keys new`")
-    return can_open(message, keys) if message else Exit.DONE
+    return can_open(message, keys, secrets) if message else Exit.DONE
 
 
-def can_open(path: str, keys: KeyStore) -> int:
+@command.command("lock", cls=Command, examples="chronicle keys lock keys.json")
+@store
+def lock(file: str) -> int:
+    """Lock the key store: seal it with a passphrase or a key.
+
+    FILE is replaced in one step; every command goes on taking it with --keys, and asks for the passphrase
+    or finds it in CHRONICLE_PASSPHRASE_FILE or CHRONICLE_PASSPHRASE. With CHRONICLE_SEAL_KEY_FILE it is
+    sealed with the key in that file: 32 bytes in base64. Who loses the passphrase loses the keys. FILE is
+    CHRONICLE_KEYS if it is not named, else keys.json.
+    """
+    refuse_text(file)
+    if is_locked(file):
+        raise SettingError(f"{file} is locked already", "unlock it first to change its passphrase")
+    secrets = Secrets(os.environ)
+    count = change_lock(file, lambda content: secrets.lock(secrets.unlock(content, file)), secrets.unlock)
+    click.echo(f"{file} is locked: {keys_of(count)}")
+    return Exit.DONE
+
+
+@command.command("unlock", cls=Command, examples="chronicle keys unlock keys.json")
+@store
+def unlock(file: str) -> int:
+    """Unlock the key store: write it as plain JSON again.
+
+    FILE is CHRONICLE_KEYS if it is not named, else keys.json.
+    """
+    refuse_text(file)
+    if not is_locked(file):
+        raise SettingError(f"{file} is not locked", "there is nothing to do")
+    secrets = Secrets(os.environ)
+    count = change_lock(file, lambda content: secrets.unlock(content, file), secrets.unlock)
+    click.echo(f"{file} is unlocked: {keys_of(count)}")
+    return Exit.DONE
+
+
+def is_locked(file: str) -> bool:
+    """Whether a key store is locked; what cannot be read is somebody else's error to tell."""
+    try:
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            return is_sealed(opened.read(MAX_HEADER))
+    except (OSError, ValueError):
+        return False
+
+
+def refuse_text(file: str) -> None:
+    if inline(file):
+        raise SettingError("only a file can be locked", "name the file: chronicle keys lock keys.json")
+
+
+def keys_of(count: int) -> str:
+    return f"{count} key{'' if count == 1 else 's'}"
+
+
+def can_open(path: str, keys: KeyStore, secrets: Secrets) -> int:
     """Say whether the store opens the personal data of the first message in a file, and with which key."""
-    delivery = next(read_messages([path], "check"), None)
+    delivery = next(read_messages([path], "check", ask=secrets.to_open), None)
     if delivery is None:
         raise SettingError(f"there is no message in {path}", "name a file that holds one")
     info = sealed_in(delivery.body)

@@ -23,12 +23,13 @@ from chronicle_cli.help import write_examples
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "consume": ("chronicle_cli.consume:command", "Run a syncer over a queue."),
     "replay": ("chronicle_cli.replay:command", "Run a syncer over messages in files, no broker."),
+    "capture": ("chronicle_cli.capture:command", "Copy the messages of a queue to a file."),
     "declare": (
         "chronicle_cli.declare:command",
         "Make a queue and what it needs: dead letters, retry queues.",
     ),
     "publish": ("chronicle_cli.publish:command", "Put messages from files onto a queue."),
-    "keys": ("chronicle_cli.keys:command", "Make, list and check the keys for personal data."),
+    "keys": ("chronicle_cli.keys:command", "Make, list, check and lock the keys for personal data."),
 }
 
 EXAMPLES: Final = """

@@ -224,6 +224,17 @@ live = option(
 )  # fmt: skip
 output = stack(log_format, log_level, live)
 
+capture = option(
+    Group.OUTPUT, "--capture", metavar="FILE", envvar="CHRONICLE_CAPTURE",
+    help="Append every message that was acknowledged, dead-lettered or dropped to this file, as it came, "
+    "with its outcome (mode 600). If it cannot be written, the run ends with code 1.",
+)  # fmt: skip
+encrypt = option(
+    Group.OUTPUT, "--encrypt", is_flag=True, envvar="CHRONICLE_ENCRYPT",
+    help="Seal the capture with the passphrase in CHRONICLE_PASSPHRASE or in the file "
+    "CHRONICLE_PASSPHRASE_FILE names (else it is asked for), or with the key in CHRONICLE_SEAL_KEY_FILE.",
+)  # fmt: skip
+
 
 def where_of(ctx: click.Context) -> Where:
     """Which queue, out of the options and the environment."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -20,6 +19,8 @@ from chronicle.runtime.sources import STDIN, read_messages
 from chronicle_cli import options, report
 from chronicle_cli.help import Command, Group, option
 from chronicle_cli.params import POSITIVE
+from chronicle_cli.passphrase import Secrets
+from chronicle_cli.progress import progress
 from chronicle_cli.settings import Where
 
 EXAMPLES: Final = """
@@ -48,16 +49,20 @@ def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: b
 
     FILE is one JSON document, JSON lines, a folder of such files (*.json, *.jsonl), or - for standard input.
     A record (a line of a capture or of a dead-letter export) keeps its exact body, headers and properties;
-    any other line is a message as it stands. The command ends well only when the broker has confirmed all.
+    any other line is a message as it stands. A sealed capture is opened on the way: see `chronicle capture`.
+    The command ends well only when the broker has confirmed all.
     """
     where = options.where_of(ctx)
     report.note(where.notice)
     report.warn(*where.warnings)
     if repeat > 1 and STDIN in files:
         raise SettingError("standard input cannot be read twice", "leave out --repeat, or name a file")
-    first = read_messages(files, where.queue)
-    again = (read_messages(files, where.queue) for _ in range(repeat - 1))
-    messages = chain(first, chain.from_iterable(again))
+    secrets = Secrets(os.environ)
+
+    def read() -> Iterator[Delivery]:
+        return read_messages(files, where.queue, ask=secrets.to_open, tell=report.warn)
+
+    messages = chain(read(), chain.from_iterable(read() for _ in range(repeat - 1)))
     if dry_run:
         click.echo(f"{counted(sum(1 for _ in messages))} for {where.queue}; nothing was sent")
         return Exit.DONE
@@ -71,7 +76,7 @@ def send(messages: Iterator[Delivery], where: Where, startup_timeout: float) -> 
     with reached(where.connector(), startup_timeout, report.warn) as publisher:
         publication = Publication(publisher)
         try:
-            with progress(where.queue) as advance:
+            with progress(f"on {where.queue}, confirmed") as advance:
                 publication.run(in_batches(messages), advance)
         except KeyboardInterrupt:
             report.problem(f"interrupted: {counted(publication.confirmed)} on {where.queue}, confirmed")
@@ -96,23 +101,3 @@ def stopped_by(error: ChronicleError) -> Exit:
 
 def counted(number: int) -> str:
     return f"{number} message{'' if number == 1 else 's'}"
-
-
-@contextmanager
-def progress(queue: str) -> Iterator[Callable[[int], None]]:
-    """A counter at a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn(f"{{task.completed:.0f}} messages on {escape(queue)}, confirmed"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("publish", total=None)
-        yield lambda number: bar.advance(task, number)

@@ -2,73 +2,37 @@
 
 from __future__ import annotations
 
-import copy
 import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, BinaryIO
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import BinaryIO
 
 import click
 
+from chronicle.core.account import account_of, tells_outcome, went_wrong
 from chronicle.core.delivery import Delivery
-from chronicle.core.outcome import Action, Asked, Synced
 from chronicle.core.record import dump, to_record
 from chronicle.core.settlement import Settlement
-from chronicle.errors import Drop, SettingError
+from chronicle.errors import SettingError
 from chronicle.runtime.job import Bounds, Exit, Job, Lifecycle
-from chronicle.runtime.loader import load
-from chronicle.runtime.sources import read_messages
-from chronicle.telemetry.counters import Counters
-from chronicle.telemetry.events import Observer, label
+from chronicle.runtime.loader import Syncer, load
+from chronicle.runtime.sources import STDIN, Found, Reader, find_messages
 from chronicle.transports.memory import MemoryTransport
 from chronicle_cli import options, report
 from chronicle_cli.help import Command
+from chronicle_cli.passphrase import Secrets
 from chronicle_cli.running import observe, pipeline_of, run
+from chronicle_cli.tally import Tally, changed, comparison, fresh, table
 
 EXAMPLES = """
 chronicle replay --syncer my_crm:sync messages/
 chronicle replay --syncer my_crm:sync --keys keys.json capture.jsonl --dead-letters failed.jsonl
+chronicle replay --syncer my_crm:sync --only-failed handled.jsonl
+chronicle replay --syncer my_crm:sync --against new_crm:sync handled.jsonl
 chronicle replay --syncer chronicle_syncers.console:sync --schema json - < orders.jsonl
 """
-SHOWN = 20  # failures named in the table
-
-
-class Tally:
-    """Counts what became of each message, and passes everything on to the observer behind it."""
-
-    def __init__(self, behind: Observer) -> None:
-        self._behind = behind
-        self.ends: Counter[str] = Counter()
-        self.failures: list[Settlement] = []
-        self.failed = 0
-
-    def event(self, name: str, level: int, text: str, **facts: Any) -> None:
-        self._behind.event(name, level, text, **facts)
-
-    def settled(self, batch: Sequence[Settlement]) -> None:
-        self._behind.settled(batch)
-        for settlement in batch:
-            action = settlement.verdict.action
-            if action in (Action.REQUEUE, Action.RETRY):
-                continue  # it comes back, and that end counts
-            self.ends[f"{type(settlement.outcome).__name__.lower()}, {action}"] += 1
-            if not is_good(settlement):
-                self.failed += 1
-                if len(self.failures) < SHOWN:
-                    self.failures.append(settlement)
-
-    def tick(self, counters: Counters) -> None:
-        self._behind.tick(counters)
-
-    def close(self, counters: Counters) -> None:
-        self._behind.close(counters)
-
-
-def is_good(settlement: Settlement) -> bool:
-    """The syncer said True, or dropped the message on purpose."""
-    outcome = settlement.outcome
-    return isinstance(outcome, Synced) or (isinstance(outcome, Asked) and isinstance(outcome.ask, Drop))
 
 
 @click.command(cls=Command, examples=EXAMPLES)
@@ -80,44 +44,136 @@ def is_good(settlement: Settlement) -> bool:
     show_envvar=True,
     help="Write messages that end in the dead letters here, one record per line (mode 600).",
 )
+@click.option(
+    "--only-failed",
+    is_flag=True,
+    envvar="CHRONICLE_ONLY_FAILED",
+    show_envvar=True,
+    help="Only the messages that failed when they were captured, by consume --capture.",
+)
+@click.option(
+    "--against",
+    metavar="MODULE:NAME",
+    envvar="CHRONICLE_AGAINST",
+    show_envvar=True,
+    help="Run this syncer over the same messages, too, and show whose outcome changed; code 1 if any did.",
+)
 @options.work
 @options.outcome
 @options.output
 @click.pass_context
-def command(ctx: click.Context, /, paths: tuple[str, ...], dead_letters: str | None, **_: object) -> int:
+def command(
+    ctx: click.Context,
+    /,
+    paths: tuple[str, ...],
+    dead_letters: str | None,
+    only_failed: bool,
+    against: str | None,
+    **_: object,
+) -> int:
     """Run a syncer over captured messages or plain JSON files, no broker.
 
     A PATH is a file with one message, a file of JSON lines (plain messages or captured records), a folder of
-    such files, or - for standard input. The verdicts are those of `consume`: a failed message gets its second
-    try in memory. Ends with code 1 if any message failed.
+    such files, or - for standard input. The verdicts are those of `consume`: a failed message gets its
+    further tries in memory, and at once: --retry-delay is not waited for. Ends with code 1 if any message
+    failed; with --against, if any outcome changed.
+
+    A sealed capture is opened with the passphrase in CHRONICLE_PASSPHRASE or in the file
+    CHRONICLE_PASSPHRASE_FILE names (else it is asked for), or with the key in CHRONICLE_SEAL_KEY_FILE.
     """
-    work, policy = options.work_of(ctx), options.policy_of(ctx)
+    work = options.work_of(ctx)
     report.warn(*work.warnings)
-    syncer = load(work.syncer, work.app_dir)
-    messages = (fresh(delivery) for delivery in read_messages(paths, queue="replay"))
+    if against and (dead_letters or STDIN in paths):
+        what = "--dead-letters" if dead_letters else "standard input"
+        raise SettingError(f"{what} cannot be used with --against", "the messages are gone through twice")
+    reader = Reader("replay", ask=Secrets(os.environ).to_open, tell=report.warn)
+
+    def messages() -> Messages:
+        found = find_messages(paths, reader)
+        return Messages(failed_before(found, report.warn) if only_failed else found)
+
+    if against:
+        syncers = load(work.syncer, work.app_dir), load(against, work.app_dir)
+        return compare(ctx, syncers, messages)
     with DeadLetterFile(dead_letters) as file:
-        transport = MemoryTransport(messages, on_dead_letter=file.write, place="files")
-        tally = Tally(observe(options.output_of(ctx), "replay", syncer.name, transport))
-        job = Job(
-            syncer,
-            pipeline_of(work, policy),
-            policy,
-            work.concurrency,
-            work.prefetch,
-            Bounds(until_empty=True),
-            Lifecycle(),
-        )
-        code = run(job, transport, tally)
+        code, tally = replayed(ctx, load(work.syncer, work.app_dir), messages(), file.write)
     click.echo(table(tally))
     return code or (Exit.FATAL if tally.failed else Exit.DONE)
 
 
-def fresh(delivery: Delivery) -> Delivery:
-    """As if it came for the first time: what happened to it at the broker was another run."""
-    again = copy.copy(delivery)
-    again.redelivered = False
-    again.counted = 0
-    return again
+def replayed(
+    ctx: click.Context,
+    syncer: Syncer,
+    messages: Messages,
+    on_dead_letter: Callable[[Settlement], None] | None = None,
+    *,
+    remember: bool = False,
+) -> tuple[int, Tally]:
+    """Run one syncer over the messages; the exit code of the run, and what became of them."""
+    work, policy = options.work_of(ctx), replace(options.policy_of(ctx), retry_delays=(0.0,))
+    transport = MemoryTransport(messages, on_dead_letter=on_dead_letter, place="files")
+    tally = Tally(observe(options.output_of(ctx), "replay", syncer.name, transport), remember=remember)
+    pipeline, bounds = pipeline_of(work, policy), Bounds(until_empty=True)
+    job = Job(syncer, pipeline, policy, work.concurrency, work.prefetch, bounds, Lifecycle())
+    return run(job, transport, tally), tally
+
+
+def compare(ctx: click.Context, syncers: tuple[Syncer, Syncer], messages: Callable[[], Messages]) -> int:
+    """Run one syncer after the other; each reads the messages anew, so neither sees what the other did."""
+    tallies = []
+    for syncer in syncers:
+        source = messages()
+        code, tally = replayed(ctx, syncer, source, remember=True)
+        if code or not source.at_end:
+            report.problem(
+                f"{syncer.name} did not come to the end, so nothing is compared",
+                "an exception ends a run; with --on-exception fail it counts as a failure",
+            )
+            return code or Exit.FATAL
+        tallies.append(tally)
+    old, new = tallies
+    places = changed(old, new)
+    click.echo(comparison((syncers[0].name, syncers[1].name), old, new, places))
+    return Exit.FATAL if places else Exit.DONE
+
+
+class Messages:
+    """Messages from files, each as if it came for the first time."""
+
+    def __init__(self, found: Iterator[Found]) -> None:
+        self._found = found
+        self.at_end = False
+
+    def __iter__(self) -> Iterator[Delivery]:
+        for found in self._found:
+            yield fresh(found)
+        self.at_end = True
+
+
+def failed_before(found: Iterator[Found], tell: Callable[[str], None]) -> Iterator[Found]:
+    """The messages that failed when they were captured; SettingError here if none tells its outcome."""
+    told = bare = 0
+
+    def failed() -> Iterator[Found]:
+        nonlocal told, bare
+        for one in found:
+            if not tells_outcome(one.account):
+                bare += 1
+                continue
+            told += 1
+            if went_wrong(one.account):
+                yield one
+        if told and bare:
+            tell(f"{bare} messages tell no outcome and were left out")
+
+    chosen = failed()
+    first = next(chosen, None)
+    if not told:
+        raise SettingError(
+            "--only-failed: none of these messages tells how it was handled",
+            "only `consume --capture` writes that down; leave --only-failed out to replay all",
+        )
+    return chosen if first is None else chain((first,), chosen)
 
 
 class DeadLetterFile:
@@ -144,26 +200,6 @@ class DeadLetterFile:
 
     def write(self, settlement: Settlement) -> None:
         if self._file is not None:
-            why = {"reason": settlement.verdict.reason, "attempts": settlement.delivery.attempts}
-            self._file.write(dump(to_record(settlement.delivery, why)) + b"\n")
+            account = account_of(settlement, int(time.time() * 1000))
+            self._file.write(dump(to_record(settlement.delivery, account)) + b"\n")
             self._file.flush()
-
-
-def table(tally: Tally) -> str:
-    """The outcomes, and the failures by name."""
-    rows = [f"{count:>8}  {end}" for end, count in tally.ends.most_common()]
-    lines = [f"{sum(tally.ends.values()):>8}  messages", *rows]
-    lines += [""] if tally.failures else []
-    lines += list(_failures(tally))
-    return "\n".join(lines)
-
-
-def _failures(tally: Tally) -> Iterator[str]:
-    for settlement in tally.failures:
-        origin = settlement.delivery.origin
-        place = label(str(Path(str(origin.get("file", settlement.delivery.queue))).name))
-        line = f":{origin['line']}" if "line" in origin else ""
-        action = f" action {settlement.action_id}" if settlement.action_id is not None else ""
-        yield f"  {place}{line}{action}: {label(settlement.verdict.reason)}"
-    if tally.failed > len(tally.failures):
-        yield f"  … and {tally.failed - len(tally.failures)} more"

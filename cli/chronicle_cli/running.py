@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import unquote, urlsplit
 
@@ -25,8 +26,9 @@ def pipeline_of(work: Work, policy: Policy) -> Pipeline:
     keys = None
     if work.keys:
         from chronicle.proca.keystore import KeyStore
+        from chronicle_cli.passphrase import Secrets
 
-        keys = KeyStore.load(work.keys)
+        keys = KeyStore.load(work.keys, Secrets(os.environ).unlock)
     return Pipeline(
         work.schema,
         keys,
@@ -62,9 +64,15 @@ def passwords_in(url: str) -> list[str]:
     return [unquote(password)] if password else []
 
 
-def run(job: Job, transport: Transport, observer: Observer) -> int:
-    """Run the job to its end; the exit code."""
+def run(
+    job: Job,
+    transport: Transport,
+    observer: Observer,
+    begin: Callable[[Callable[[str], None]], None] = lambda _stop: None,
+) -> int:
+    """Run the job to its end; the exit code. Who must be able to end the run is told how at its `begin`."""
     runner = Runner(job, transport, observer)
+    begin(runner.stop)
     with stop_on_signal(runner.stop, lambda: report.note("second signal: unfinished messages go back")):
         ending = runner.run()
     if ending.stuck:

@@ -4,7 +4,8 @@ Rule 1 (Z8): as ssh does, a key file that is a symbolic link, belongs to somebod
         or others is refused, and so is a key of the wrong length or one that is not its partner's.
 Rule 2: no error, no repr and no log ever holds key material. An entry is named by its number, because a
         person may have swapped the public key and the private one.
-Rule 3: keys are added, never removed: what was sealed for an old key is opened with the old key.
+Rule 3: a store may be locked; who can unlock it is passed in. It is read and written as a whole.
+Rule 4: keys are added, never removed: what was sealed for an old key is opened with the old key.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import shlex
 import stat
 import tempfile
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 from nacl.exceptions import CryptoError
@@ -35,6 +36,10 @@ MAX_BOXES: Final = 64
 _KEY_SHAPED: Final = re.compile(r"[A-Za-z0-9_+/-]{43}=?")
 
 
+# A store's content and its name, for the question about a passphrase; what is not locked stays as it is.
+Unlock: TypeAlias = Callable[[bytes, str], bytes]
+
+
 class KeyStore:
     """Private keys by their public ones."""
 
@@ -45,13 +50,13 @@ class KeyStore:
         self._boxes: dict[tuple[str, str], Box] = {}
 
     @classmethod
-    def load(cls, source: str) -> KeyStore:
+    def load(cls, source: str, unlock: Unlock = lambda content, _name: content) -> KeyStore:
         """The keys in a file, or in a text that starts with `{`; raises KeyStoreError."""
         if source.lstrip().startswith("{"):
             name, content = "the key store", source.encode("utf-8", "replace")
         else:
             name, content = _shown(source), _read(source)
-        return cls(_pairs(_entries(content, name), name))
+        return cls(_pairs(_entries(unlock(content, name), name), name))
 
     def publics(self) -> tuple[str, ...]:
         """The public keys, in the order of the file."""
@@ -89,11 +94,53 @@ def new_pair() -> tuple[str, str]:
     return encode(bytes(private.public_key)), encode(bytes(private))
 
 
-def add_key(path: str) -> str:
+def add_key(
+    path: str,
+    unlock: Unlock = lambda content, _name: content,
+    relock: Callable[[bytes], bytes] = lambda content: content,
+) -> str:
     """Make a new pair, write it to this key store, which is created if need be; the new public key.
 
-    The entries that are there stay as they are. The folder is locked meanwhile, so that of two such calls
-    neither loses the other's key, and a crash leaves the old file or the new one, never half.
+    The entries that are there stay as they are, and a locked store stays locked.
+    """
+    public, private = new_pair()
+
+    def add(content: bytes | None) -> bytes:
+        plain = b"{}" if content is None else unlock(content, _shown(path))
+        entries = _entries(plain, _shown(path))
+        _pairs(entries, _shown(path))
+        entries[public] = {"private": private}
+        written = orjson.dumps(entries, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        was_locked = content is not None and plain != content
+        return relock(written) if was_locked else written
+
+    _rewrite(path, add)
+    return public
+
+
+def change_lock(path: str, change: Callable[[bytes], bytes], unlock: Unlock) -> int:
+    """Replace a key store by its locked or unlocked content; how many keys it holds.
+
+    What is not a key store is refused as it is everywhere: nobody could tell once it is locked.
+    """
+    count = 0
+
+    def replaced(content: bytes | None) -> bytes:
+        nonlocal count
+        if content is None:
+            content = _read(path)  # says that there is none
+        count = len(_pairs(_entries(unlock(content, _shown(path)), _shown(path)), _shown(path)))
+        return change(content)
+
+    _rewrite(path, replaced)
+    return count
+
+
+def _rewrite(path: str, change: Callable[[bytes | None], bytes]) -> None:
+    """Replace a key store by what `change` makes of its content; None is a store that is not there.
+
+    The folder is locked meanwhile, so that of two such calls neither loses the other's key, and a crash
+    leaves the old file or the new one, never half.
     """
     folder = os.path.dirname(path) or "."
     try:
@@ -102,19 +149,12 @@ def add_key(path: str) -> str:
         raise KeyStoreError(f"no key store can be made at {_shown(path)}: {_why(error)}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        entries: dict[str, Any] = {}
-        if os.path.lexists(path):
-            entries = _entries(_read(path), _shown(path))
-            _pairs(entries, _shown(path))
-        public, private = new_pair()
-        entries[public] = {"private": private}
-        _replace(path, folder, orjson.dumps(entries, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        _replace(path, folder, change(_read(path) if os.path.lexists(path) else None))
         os.fsync(lock)
     except OSError as error:
         raise KeyStoreError(f"{_shown(path)} cannot be written: {_why(error)}") from None
     finally:
         os.close(lock)
-    return public
 
 
 def encode(raw: bytes) -> str:

@@ -7,20 +7,25 @@ Rule 2: a file is one JSON document or JSON lines; each document or line is a re
 Rule 3: JSON lines are read one at a time, however large the file is. The first lines tell: a document goes
         on where its first line ends, JSON lines do not.
 Rule 4: a path that cannot be read is found before the first message.
+Rule 5: a sealed capture is read like any other, and a wrong secret is found before the first message, too.
+        A capture whose writer was killed is read as far as it goes, and the reader is told.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
 
 from chronicle.core.body import parse
-from chronicle.core.delivery import Delivery
+from chronicle.core.delivery import NOTHING, Delivery
 from chronicle.core.record import from_record, is_record
+from chronicle.core.sealing import MAX_HEADER, AskSecret, is_sealed, known_seal, open_lines
+from chronicle.core.tagging import untag
 from chronicle.errors import InvalidMessage, SettingError
 
 STDIN: Final = "-"
@@ -31,12 +36,46 @@ MAX_DEPTH: Final = 1000
 Line: TypeAlias = tuple[int, bytes]
 
 
-def read_messages(paths: Sequence[str], queue: str, stdin: BinaryIO | None = None) -> Iterator[Delivery]:
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message and where it stood; `account` is what its record says about how it was handled."""
+
+    delivery: Delivery
+    file: str
+    line: int
+    account: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How files are read: who knows the secret of a sealed one, and who is told of one that was cut off."""
+
+    queue: str  # of plain messages
+    stdin: BinaryIO | None = None
+    ask: AskSecret | None = None
+    tell: Callable[[str], None] = lambda _: None
+
+
+def read_messages(
+    paths: Sequence[str],
+    queue: str,
+    stdin: BinaryIO | None = None,
+    *,
+    ask: AskSecret | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Iterator[Delivery]:
     """The messages of these paths in order; raises SettingError here for a path without any."""
+    return (found.delivery for found in find_messages(paths, Reader(queue, stdin, ask, tell)))
+
+
+def find_messages(paths: Sequence[str], reader: Reader) -> Iterator[Found]:
+    """The same, each with where it stood."""
     files = [file for path in paths for file in _files(path)]
     if not files:
         raise SettingError("there is nothing to read", "name a file, a folder, or - for standard input")
-    return chain.from_iterable(_read(file, queue, stdin) for file in files)
+    for file in files:
+        _try_secret(file, reader)
+    return chain.from_iterable(_read(file, reader) for file in files)
 
 
 def _files(path: str) -> list[str]:
@@ -57,24 +96,40 @@ def _files(path: str) -> list[str]:
     return files
 
 
-def _read(name: str, queue: str, stdin: BinaryIO | None) -> Iterator[Delivery]:
+def _try_secret(name: str, reader: Reader) -> None:
+    """See that a sealed file can be opened, and ask a person before the run has the terminal for itself."""
+    if name == STDIN or reader.ask is None or not os.path.isfile(name):
+        return
+    try:
+        with open(name, "rb") as file:
+            head = file.readline(MAX_HEADER + 1)
+    except OSError as error:
+        raise SettingError(f"{name} cannot be read: {error.strerror}") from None
+    if is_sealed(head):
+        known_seal(head.rstrip(b"\n"), reader.ask, name)
+
+
+def _read(name: str, reader: Reader) -> Iterator[Found]:
     try:
         if name == STDIN:
-            yield from _split(stdin or sys.stdin.buffer, name, queue)
+            yield from _split(reader.stdin or sys.stdin.buffer, name, reader)
             return
         with open(name, "rb") as file:
-            yield from _split(file, name, queue)
+            yield from _split(file, name, reader)
     except OSError as error:
         raise SettingError(f"{name} cannot be read: {error.strerror}") from None
 
 
-def _split(file: BinaryIO, name: str, queue: str) -> Iterator[Delivery]:
-    """One delivery for a document, one per line for JSON lines; blank lines are skipped."""
+def _split(file: BinaryIO, name: str, reader: Reader) -> Iterator[Found]:
+    """One message for a document, one per line for JSON lines; blank lines are skipped."""
     lines = enumerate(file, start=1)
     head: list[Line] = []
     filled: list[Line] = []
     for line in lines:
         head.append(line)
+        if not filled and is_sealed(line[1]):
+            yield from _open(chain((line[1],), file), name, reader)
+            return
         if line[1].strip():
             filled.append(line)
             if len(filled) == 2:
@@ -83,11 +138,23 @@ def _split(file: BinaryIO, name: str, queue: str) -> Iterator[Delivery]:
         return
     if len(filled) == 1 or _begin_document(filled[0][1], filled[1][1]):
         document = b"".join(content for _, content in chain(head, lines))
-        yield _delivery(document, name, filled[0][0], queue)
+        yield _found(document, name, filled[0][0], reader)
         return
+    captured = False  # what came before was a record
     for number, content in chain(head, lines):
-        if content.strip():
-            yield _delivery(content.rstrip(b"\r\n"), name, number, queue)
+        if captured and not content.endswith(b"\n") and not _is_json(content):
+            reader.tell(f"{name}, line {number} is torn: its writer was stopped; the rest is read")
+        elif content.strip():
+            found = _found(content.rstrip(b"\r\n"), name, number, reader)
+            captured = found.delivery.transport != TRANSPORT
+            yield found
+
+
+def _open(lines: Iterator[bytes], name: str, reader: Reader) -> Iterator[Found]:
+    if reader.ask is None:
+        raise SettingError(f"{name} is sealed, and there is no secret to open it with")
+    for number, content in open_lines(lines, reader.ask, name, reader.tell):
+        yield _found(content, name, number, reader)
 
 
 def _begin_document(first: bytes, second: bytes) -> bool:
@@ -109,12 +176,15 @@ def _is_json(line: bytes, opening: bytes = b"") -> bool:
     return line.lstrip().startswith(opening)
 
 
-def _delivery(content: bytes, name: str, number: int, queue: str) -> Delivery:
+def _found(content: bytes, name: str, number: int, reader: Reader) -> Found:
     record = _record(content)
     if record is None:
-        return Delivery(content, queue=queue, transport=TRANSPORT, origin={"file": name, "line": number})
+        origin = {"file": name, "line": number}
+        plain = Delivery(content, queue=reader.queue, transport=TRANSPORT, origin=origin)
+        return Found(plain, name, number, NOTHING)
     try:
-        return from_record(record)
+        account = untag(record.get("chronicle", {}))
+        return Found(from_record(record), name, number, account if isinstance(account, dict) else NOTHING)
     except ValueError as error:
         raise SettingError(
             f"{name}, line {number}: a damaged record: {error}", "take the line out, or capture again"

@@ -1,0 +1,48 @@
+"""How a message was handled, as its record tells it under `chronicle`.
+
+{"outcome": "failed", "verdict": "dead-letter", "reason": "the syncer returned False",
+ "duration_ms": 12.5, "attempts": 2, "at": 1772446272000}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from chronicle.core.death import capped
+from chronicle.core.outcome import Action, Asked, Outcome, Synced
+from chronicle.core.settlement import Fate, Settlement
+
+
+def account_of(settlement: Settlement, now: int) -> dict[str, Any]:
+    """What became of a delivery; `now` is in milliseconds since 1970."""
+    return {
+        "outcome": kind_of(settlement.outcome),
+        "verdict": str(settlement.verdict.action),
+        "reason": capped(settlement.verdict.reason),
+        "duration_ms": round(settlement.seconds * 1000, 3),
+        "attempts": settlement.delivery.attempts,
+        "at": now,
+    }
+
+
+def kind_of(outcome: Outcome) -> str:
+    """The outcome in one word."""
+    return type(outcome).__name__.lower()
+
+
+def is_final(settlement: Settlement) -> bool:
+    """The broker has carried the verdict out, and the message does not come back by it."""
+    ends = (Action.ACK, Action.DEAD_LETTER, Action.DROP)
+    return settlement.fate is Fate.DONE and settlement.verdict.action in ends
+
+
+def tells_outcome(account: Mapping[str, Any]) -> bool:
+    """Whether this account says how its message was handled; a bare copy of a queue does not."""
+    return isinstance(account.get("outcome"), str)
+
+
+def went_wrong(account: Mapping[str, Any]) -> bool:
+    """Whether the message failed: its syncer did not say True, and did not ask to drop it either."""
+    outcome, verdict = account.get("outcome"), account.get("verdict")
+    return outcome != kind_of(Synced()) and (outcome, verdict) != (Asked.__name__.lower(), str(Action.DROP))
