@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import click
 
+from chronicle.core.policy import OnFailure
 from chronicle.errors import SettingError
 from chronicle.runtime.job import Exit, Job
 from chronicle.runtime.loader import load
@@ -23,6 +24,7 @@ chronicle consume --queue cus.12.deliver --syncer my_crm:sync
 chronicle consume --url amqps://you@api.proca.app/proca_live --queue cus.12.deliver --syncer my_crm:sync
 chronicle consume --queue orders --syncer shop/sync.py:Orders --schema json --concurrency 20
 chronicle consume --queue cus.12.deliver --syncer my_crm:sync --until-empty --max-time 5m
+chronicle consume --queue orders --syncer shop/sync.py:Orders --on-failure retry:5 --retry-delay 5s,30s,5m
 chronicle consume --queue orders --syncer sync.py:run --schema json --declare --exchange shop --ttl 1h
 chronicle consume --queue cus.12.deliver --syncer my_crm:sync --capture handled.jsonl
 """
@@ -57,7 +59,8 @@ def command(ctx: click.Context, /, **_: object) -> int:
     report.warn(*where.warnings, *work.warnings, *topology.oddities(ctx, where.url, declared))
 
     syncer = load(work.syncer, work.app_dir)
-    connector = replace(where.connector(work.prefetch), declare=declared)
+    delays = policy.retry_delays if policy.on_failure is OnFailure.RETRY else ()
+    connector = replace(where.connector(work.prefetch), declare=declared, retry_delays=delays)
     transport = open_transport(connector)
     refuse_what_it_cannot(transport.promises, policy)
     job = Job(

@@ -21,7 +21,7 @@ from chronicle.runtime.job import Bounds, Lifecycle
 from chronicle.transports.seam import Tls
 from chronicle_cli.addresses import LOCAL, has_password, resolve_url
 from chronicle_cli.help import Group, option, stack
-from chronicle_cli.params import DURATION, DURATIONS, FACTOR, KEY_VALUE, POSITIVE, SIZE, SPAN, OneOf
+from chronicle_cli.params import DURATION, DURATIONS, FACTOR, FAILURE, KEY_VALUE, POSITIVE, SIZE, SPAN, OneOf
 from chronicle_cli.settings import (
     LogFormat,
     LogLevel,
@@ -30,6 +30,7 @@ from chronicle_cli.settings import (
     Work,
     check_backoff,
     check_exhausted,
+    check_retry,
     check_where,
     check_work,
     consumer_tag,
@@ -127,10 +128,12 @@ work = stack(
 
 # --- outcome -------------------------------------------------------------------------------------------
 
-on_failure = _choice(
-    Group.OUTCOME, "--on-failure", OnFailure, default=OnFailure.REQUEUE_ONCE, envvar="CHRONICLE_ON_FAILURE",
+on_failure = option(
+    Group.OUTCOME, "--on-failure", type=FAILURE, metavar=FAILURE.metavar,
+    default=OnFailure.REQUEUE_ONCE.value, envvar="CHRONICLE_ON_FAILURE",
     help="What a message gets when the syncer returns False. requeue-once: one more try, then dead-letter. "
-    "requeue: again and again, with a growing delay. ack: acknowledged all the same, so failures are lost.",
+    "retry:N: N tries in all, with --retry-delay between them, then dead-letter. requeue: again and again, "
+    "with a growing delay. ack: acknowledged all the same, so failures are lost.",
 )  # fmt: skip
 on_invalid = _choice(
     Group.OUTCOME, "--on-invalid", OnInvalid, default=OnInvalid.REQUEUE_ONCE, envvar="CHRONICLE_ON_INVALID",
@@ -152,10 +155,11 @@ on_exhausted = _choice(
 )  # fmt: skip
 retry_delay = option(
     Group.OUTCOME, "--retry-delay", type=DURATIONS, metavar="DURATIONS", envvar="CHRONICLE_RETRY_DELAY",
-    help="How long a failed message waits for its next try, step by step, such as 5s,30s,5m; on RabbitMQ "
-    "each step is a queue of its own.",
+    help="With retry:N: how long a failed message waits for its next try, step by step; the last step "
+    "repeats. On RabbitMQ each step is a queue of its own, which chronicle declare makes.  "
+    "[default with retry:N: 5s,30s,5m]",
 )  # fmt: skip
-outcome = stack(on_failure, on_invalid, on_exception, max_retries, on_exhausted)
+outcome = stack(on_failure, retry_delay, on_invalid, on_exception, max_retries, on_exhausted)
 
 # --- bounds --------------------------------------------------------------------------------------------
 
@@ -273,15 +277,18 @@ def work_of(ctx: click.Context) -> Work:
 def policy_of(ctx: click.Context) -> Policy:
     """The operator's choices about outcomes."""
     values = ctx.params
+    on_failure, tries = values["on_failure"]
     policy = Policy(
-        values["on_failure"],
+        on_failure,
         values["on_invalid"],
         values["on_exception"],
         values["on_exhausted"] or OnExhausted.DROP,
         values["max_retries"],
     )
     check_exhausted(policy, values["on_exhausted"])
-    return policy
+    # As a variable the delays may stand in a file for `chronicle declare`, too.
+    given = values["retry_delay"] if tries or typed(ctx, "retry_delay") else None
+    return check_retry(policy, tries, given)
 
 
 def bounds_of(ctx: click.Context) -> Bounds:

@@ -15,6 +15,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import click
 from click.core import ParameterSource
 
+from chronicle.core.policy import OnFailure
 from chronicle.core.units import parse_duration, parse_size
 
 Member = TypeVar("Member", bound=StrEnum)
@@ -129,6 +130,28 @@ class OneOf(click.ParamType[Member], Generic[Member]):
             refuse("one of " + ", ".join(self.members), str(value), param, ctx)
 
 
+class Failure(click.ParamType[tuple[OnFailure, int]]):
+    """What a failed message gets; with `retry:N` the number of tries, else zero."""
+
+    name = "choice"
+    forms = tuple("retry:N" if member is OnFailure.RETRY else member.value for member in OnFailure)
+    metavar = "[" + "|".join(forms) + "]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[OnFailure, int]:
+        if isinstance(value, tuple):
+            return value
+        word, colon, number = str(value).partition(":")
+        if word == OnFailure.RETRY:
+            if not re.fullmatch(r"[0-9]{1,9}", number) or int(number) < 1:
+                refuse("retry:N with a whole number of at least 1, such as retry:5", str(value), param, ctx)
+            return OnFailure.RETRY, int(number)
+        if colon or word not in list(OnFailure):
+            refuse("one of " + ", ".join(self.forms), str(value), param, ctx)
+        return OnFailure(word), 0
+
+
 class KeyValue(click.ParamType[tuple[str, str]]):
     """A pair written KEY=VALUE. The value may be a secret and is never repeated."""
 
@@ -172,4 +195,5 @@ DURATION = Duration(zero=True)
 SPAN = Duration(zero=False)
 DURATIONS = Durations()
 SIZE = Size()
+FAILURE = Failure()
 KEY_VALUE = KeyValue()

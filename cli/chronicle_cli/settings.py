@@ -8,19 +8,21 @@ Rule 3: no error and no warning repeats a URL, a password or the content of a fi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from chronicle.core.backoff import Backoff
 from chronicle.core.pipeline import Schema
-from chronicle.core.policy import OnExhausted, Policy
+from chronicle.core.policy import OnExhausted, OnFailure, Policy
+from chronicle.core.topology import SHORTEST
 from chronicle.errors import SettingError
 from chronicle.transports.catalog import scheme_of
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.seam import Connector, Promises, Tls
 
 MAX_NAME: Final = 255  # bytes; what AMQP has room for
+LONGEST_WAIT: Final = 49 * 86400.0  # seconds; RabbitMQ counts a TTL's milliseconds in 32 bits
 MAX_PREFETCH: Final = 65535  # AMQP again; zero would mean without limit
 
 
@@ -182,6 +184,19 @@ def check_exhausted(policy: Policy, on_exhausted: OnExhausted | None) -> None:
     """`--on-exhausted` speaks about a limit; without one it would silently do nothing."""
     if on_exhausted is not None and policy.max_retries is None:
         raise SettingError("--on-exhausted without --max-retries", "give the limit with --max-retries N")
+
+
+def check_retry(policy: Policy, tries: int, delays: tuple[float, ...] | None) -> Policy:
+    """The policy with `retry:N` and the delays between the tries (D-2)."""
+    if policy.on_failure is not OnFailure.RETRY:
+        if delays is not None:
+            raise SettingError(
+                "--retry-delay without --on-failure retry:N", "say how many tries there are, such as retry:5"
+            )
+        return policy
+    if delays is not None and not all(SHORTEST <= delay <= LONGEST_WAIT for delay in delays):
+        raise SettingError("--retry-delay takes from 1ms to 49d", "no broker keeps a message back for longer")
+    return replace(policy, max_attempts=tries, retry_delays=delays or policy.retry_delays)
 
 
 def check_backoff(initial: float | None, maximum: float | None, multiplier: float | None) -> Backoff | None:

@@ -102,7 +102,7 @@ def test_a_factor_is_a_plain_number(value: str) -> None:
 def test_a_choice_names_its_choices() -> None:
     done = CliRunner().invoke(probe, [*REQUIRED, "--on-failure", "explode"], standalone_mode=False)
     assert str(done.exception) == (
-        "--on-failure takes one of requeue-once, dead-letter, requeue, ack, not 'explode'"
+        "--on-failure takes one of requeue-once, retry:N, dead-letter, requeue, ack, not 'explode'"
     )
 
 
