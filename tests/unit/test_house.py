@@ -20,7 +20,7 @@ PYTHON: Final = (*SOURCES, "tests", "docs", "benchmarks")
 LONGEST: Final = 400
 
 LIBRARY: Final = frozenset({"errors", "core", "proca", "telemetry", "transports", "runtime"})
-FRONT: Final = frozenset({"chronicle", "testing"})
+FRONT: Final = frozenset({"chronicle", "testing", "topology"})
 ROOMS: Final = {
     "errors": frozenset[str](),
     "core": frozenset({"errors"}),
@@ -29,6 +29,7 @@ ROOMS: Final = {
     "transports": frozenset({"errors", "core"}),
     "runtime": LIBRARY - {"runtime"},
     "testing": LIBRARY | {"chronicle"},
+    "topology": LIBRARY,
     "chronicle": LIBRARY,
     "cli": LIBRARY | FRONT,
     "syncers": frozenset({"chronicle", "errors", "core"}),
