@@ -170,7 +170,7 @@ class Runner:
         self._running -= len(self._workers.discard())
         self._shelf.empty()
         if self._stopping():
-            self._unfinished += len(self._held)
+            self._leave([_left(delivery) for delivery in self._held])
         self._held.clear()
         self.counters.reconnects += 1
         self._tell.lost(error, self._running)
