@@ -54,33 +54,60 @@ def test_resets_lose_nothing_and_leak_nothing(on_rabbit: NewCampaign, chronicle:
 
 
 def test_a_black_hole_is_noticed_and_survived(on_rabbit: NewCampaign, chronicle: StartChronicle) -> None:
-    """F11, RB5: silence is noticed by its heartbeats; a stop in the middle of it does not hang."""
-    campaign, stuck = on_rabbit("silence"), on_rabbit("silence-stopped")
+    """F11, RB5, X4: silence is noticed by its heartbeats; a stop or a fatal answer in it does not hang."""
+    campaign, stuck, fatal = on_rabbit("silence"), on_rabbit("silence-stopped"), on_rabbit("silence-fatal")
+    gate = fatal.folder / "gate"
     arguments = "?heartbeat=2&connection_timeout=1000"
     with Proxy(campaign.place.url) as proxy:
         url = proxy.url_for(campaign.place.url) + arguments
         process = campaign.consume(chronicle, *BOUNDED, *QUICK, url=url)
         stopped = stuck.consume(chronicle, *BOUNDED, "--drain-timeout", "1s", url=url)
+        failed = fatal.consume(chronicle, *BOUNDED, url=url)
         campaign.send(10)
         stuck.send(1, seconds=600)
+        fatal.send(1, gate=str(gate), answer="none")
         campaign.wait_all_ended()
         stuck.wait_started(1)
+        fatal.wait_started(1)
 
         proxy.set(Mode.BLACK_HOLE)
         campaign.send(10)
         stopped.signal(signal.SIGTERM)
+        gate.touch()
         assert stopped.wait(60) == 4
+        assert failed.wait(60) == 1
         process.wait_for_line("connection.lost", 60)
         assert process.running
         proxy.set(Mode.PASS)
         campaign.wait_all_ended()
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
-        proxy.cut()  # the other one's connection, still open towards the broker
-        lost = stuck.report().lost
+    assert stuck.report().queued == (0,)
+    assert fatal.report().queued == (0,)
     report = campaign.report()
-    assert (report.lost, report.unexpected, report.queued, lost) == ([], [], (), [])
+    assert (report.lost, report.unexpected, report.queued) == ([], [], ())
     assert report.repeats <= CONCURRENCY
+
+
+def test_a_stop_while_the_broker_is_away_is_obeyed(on_rabbit: NewCampaign, chronicle: StartChronicle) -> None:
+    """F4, D-11: with nothing running it is over at once, with a stuck syncer at the drain's deadline."""
+    idle, stuck = on_rabbit("away"), on_rabbit("away-stuck")
+    stuck.send(1, seconds=600)
+    with Proxy(idle.place.url) as proxy:
+        url = proxy.url_for(idle.place.url)
+        running = [
+            campaign.consume(chronicle, *QUICK, "--drain-timeout", "1s", url=url)
+            for campaign in (idle, stuck)
+        ]
+        stuck.wait_started(1)
+        running[0].wait_for_line("consumer.ready")
+        proxy.refuse()
+        proxy.cut()
+        for process in running:
+            wait_for_lines(process, "connection.retry", 2)
+            process.signal(signal.SIGTERM)
+        assert [process.wait(30) for process in running] == [0, 4]
+    assert stuck.report().queued == (0,)
 
 
 def test_a_stop_in_the_middle_of_a_login_is_obeyed(on_rabbit: NewCampaign, chronicle: StartChronicle) -> None:

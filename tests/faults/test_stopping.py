@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from support.checker import Campaign
+from support.checker import Campaign, NewCampaign
 from support.fixtures import StartChronicle
+from support.proxy import Proxy
 from support.waiting import wait_for
 
 SENT, PREFETCH, CONCURRENCY = 40, 12, 4
@@ -77,6 +78,29 @@ def test_what_is_unfinished_at_the_deadline_goes_back_by_name(
     assert process.lines("consumer.stopped")[0]["unfinished"] == 1
     report = campaign.report()
     assert (report.lost, report.queued) == ([], (2,))
+
+
+@pytest.mark.parametrize("syncer", ["sync", "tasked"])
+def test_what_a_connection_lost_in_the_drain_takes_back_is_named_too(
+    on_rabbit: NewCampaign, chronicle: StartChronicle, syncer: str
+) -> None:
+    """F3, F5, D-11: running or only buffered, each has its line, and each is counted once."""
+    campaign = on_rabbit("drained")
+    campaign.send(3, **ALWAYS_STUCK)
+    with Proxy(campaign.place.url) as proxy:
+        url = proxy.url_for(campaign.place.url)
+        options = ("--prefetch", "3", "--drain-timeout", "1s")
+        process = campaign.consume(chronicle, *options, syncer=syncer, url=url)
+        campaign.wait_started(1)
+        process.signal(signal.SIGTERM)
+        unsettled = process.wait_for_line("consumer.stopping")["unsettled"]
+        proxy.cut()
+        assert process.wait(30) == 4
+    named = sorted(line["delivery_tag"] for line in process.lines("message.left"))
+    assert len(named) >= unsettled
+    assert named == list(range(1, process.lines("consumer.stopped")[0]["unfinished"] + 1))
+    report = campaign.report()
+    assert (report.lost, sorted(report.queued)) == ([], [0, 1, 2])
 
 
 @pytest.mark.parametrize(("syncer", "number"), [("sync", signal.SIGTERM), ("blocking", signal.SIGINT)])
