@@ -252,7 +252,8 @@ class Runner:
 
     def _timeout(self, now: float) -> float:
         """How long the broker may keep the pump waiting."""
-        if self._mailbox or self._watch.saw_empty or (self._ending is not None and not self._held):
+        held = len(self._held)
+        if self._mailbox or self._watch.hurries(held) or (self._ending is not None and not held):
             return 0.0
         return min(TURN, self._shelf.wait(now))
 

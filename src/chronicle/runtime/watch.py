@@ -18,20 +18,24 @@ class Watch:
         self._returns = Returns()
         self._started = self._last_delivery = now
         self.quiet = False  # the last turn brought nothing
-        self.saw_empty = False  # and before it the broker said that nothing waits
+        self._saw_empty = False  # and before it the broker said that nothing waits
 
     def connected(self, now: float) -> None:
         """What was seen on an earlier connection says nothing about the queue now."""
         self._last_delivery = now
-        self.quiet = self.saw_empty = False
+        self.quiet = self._saw_empty = False
 
     def turned(self, batch: Sequence[Delivery], now: float) -> None:
         """A turn is over, and brought these."""
         self.quiet = not batch
         if batch:
-            self.saw_empty = False
+            self._saw_empty = False
             self._last_delivery = now
             self._returns.came(batch)
+
+    def hurries(self, held: int) -> bool:
+        """Whether the next turn should not wait: the queue may be empty, and then the run is over."""
+        return self._saw_empty or (self._bounds.until_empty and not held and not self.quiet)
 
     def time_is_up(self, now: float) -> bool:
         limit = self._bounds.max_time
@@ -50,8 +54,8 @@ class Watch:
         if bounds.idle_timeout is not None and now - self._last_delivery >= bounds.idle_timeout:
             return "idle"
         if bounds.until_empty and not self._returns.awaited(now):
-            if self.saw_empty:
+            if self._saw_empty:
                 return "the queue is empty"
             # What the broker pushed before it answered is here by now: the turn that follows brings it.
-            self.saw_empty = depth() == 0
+            self._saw_empty = depth() == 0
         return ""
