@@ -1,0 +1,136 @@
+"""`chronicle.testing`: people's own tests run their syncer through the real thing (design §4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.outcome import Asked, Failed, Fatal, Invalid, Synced
+from chronicle.errors import DeadLetter, Drop, Retry, SyncerError
+from chronicle.testing import DeadLettered, run_syncer
+from support.proca_messages import CANARY, action
+from support.samples import FOLDER, message
+
+
+def yes(message: Any) -> bool:
+    return True
+
+
+async def yes_async(message: Any) -> bool:
+    return True
+
+
+class Crm:
+    """Counts how often it was made, entered and left."""
+
+    made = entered = left = 0
+
+    def __init__(self) -> None:
+        Crm.made += 1
+
+    def __enter__(self) -> None:
+        Crm.entered += 1
+
+    def __exit__(self, *exc: object) -> None:
+        Crm.left += 1
+
+    def __call__(self, message: Any) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("syncer", [yes, yes_async, Crm, lambda message, delivery: True])
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_every_kind_of_syncer(syncer: Any, concurrency: int) -> None:
+    result = run_syncer(syncer, [action(n) for n in range(10)], concurrency=concurrency)
+    assert result.ok
+    assert (result.acked, result.outcomes) == (10, (Synced(),) * 10)
+
+
+def test_a_class_is_made_and_entered_once_and_left() -> None:
+    Crm.made = Crm.entered = Crm.left = 0
+    assert run_syncer(Crm, [action(), action()]).ok
+    assert (Crm.made, Crm.entered, Crm.left) == (1, 1, 1)
+
+
+def test_R_004_30_a_failing_message_gets_its_second_try_and_ends_in_the_dead_letters() -> None:
+    tries: list[bool] = []
+
+    def no(message: Any, delivery: Delivery) -> bool:
+        tries.append(delivery.redelivered)
+        return False
+
+    result = run_syncer(no, [b'{"a": 1}'], schema="json")
+    assert tries == [False, True]
+    assert result.dead_letters == (DeadLettered(b'{"a": 1}', "the syncer returned False"),)
+    assert (result.requeued, result.acked, result.ok) == (1, 0, False)
+    assert result.outcomes == (Failed(), Failed())
+
+
+def test_R_004_16_bad_input_never_reaches_the_syncer() -> None:
+    def never(message: Any) -> bool:
+        raise AssertionError
+
+    result = run_syncer(never, [b"not JSON", {"schema": "proca:action:1"}])
+    assert len(result.dead_letters) == 2
+    assert all(isinstance(outcome, Invalid) for outcome in result.outcomes)
+
+
+def test_D_16_verdicts_of_the_syncers_own() -> None:
+    def asks(message: Any, delivery: Delivery) -> bool:
+        if message["actionId"] == 1:
+            raise Drop("test data")
+        if message["actionId"] == 2:
+            raise DeadLetter("no such list")
+        if not delivery.redelivered:
+            raise Retry(after=0.001)
+        return True
+
+    result = run_syncer(asks, [action(1), action(2), action(3)])
+    assert (result.dropped, len(result.dead_letters), result.requeued, result.acked) == (1, 1, 1, 1)
+    assert sum(isinstance(outcome, Asked) for outcome in result.outcomes) == 3
+
+
+def test_D_17_what_would_end_the_process_is_told_and_not_raised() -> None:
+    def breaks(message: Any) -> bool:
+        raise ValueError(message["contact"]["email"])
+
+    result = run_syncer(breaks, [action()])
+    assert result.fatal.startswith("the syncer raised ValueError")
+    assert CANARY not in result.fatal
+    assert not result.ok
+    assert isinstance(result.outcomes[0], Fatal)
+
+
+def test_the_words_are_those_of_consume() -> None:
+    def breaks(message: Any) -> bool:
+        raise ValueError
+
+    result = run_syncer(breaks, [action()], on_exception="fail", on_failure="dead-letter")
+    assert (len(result.dead_letters), result.requeued, result.fatal) == (1, 0, "")
+    assert len(run_syncer(yes, [b"?"], on_invalid="dead-letter").outcomes) == 1
+    with pytest.raises(ValueError, match="sometimes"):
+        run_syncer(yes, [], on_failure="sometimes")
+
+
+def test_R_004_24_with_keys_the_syncer_sees_the_person() -> None:
+    seen: list[Any] = []
+
+    def sees(message: Any) -> bool:
+        seen.append(message["contact"])
+        return True
+
+    keys = (FOLDER / "keys.json").read_text()
+    assert run_syncer(sees, [message("action-encrypted.json")], keys=keys).ok
+    opened = message("expected-decrypted.json")["action-encrypted.json"]
+    assert seen[0].items() >= opened.items()
+
+
+def test_a_syncer_that_cannot_be_called_is_an_error_of_its_own() -> None:
+    with pytest.raises(SyncerError, match="takes 0 arguments"):
+        run_syncer(lambda: True, [])
+
+
+def test_no_messages_are_no_trouble() -> None:
+    assert run_syncer(yes, []).ok
