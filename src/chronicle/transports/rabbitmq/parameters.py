@@ -104,8 +104,11 @@ def reason(error: BaseException) -> str:
             return "the broker missed its heartbeats"
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror.lower()
-    if any(type(cause).__name__ == "AMQPConnectorStackTimeout" for cause in found) or any(
-        isinstance(cause, TimeoutError) for cause in found
+    # pika hangs up by itself when the login takes too long, and then tells no more than that.
+    if any(
+        isinstance(cause, TimeoutError | exceptions.ConnectionOpenAborted)
+        or type(cause).__name__ == "AMQPConnectorStackTimeout"
+        for cause in found
     ):
         return "no answer in time"
     if any(isinstance(cause, exceptions.StreamLostError) for cause in found):
