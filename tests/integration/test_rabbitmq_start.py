@@ -1,0 +1,269 @@
+"""Starting: what is refused with one line and a remedy (D-9, H2), what is waited for, what a broker sees."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import pytest
+
+from support import samples
+from support.certs import Pair
+from support.fixtures import Broker, StartChronicle, StartNode
+from support.process import ChronicleProcess
+from support.proxy import Proxy
+from support.rabbit import RabbitNode, free_ports
+from support.stage import PATIENCE, Stage, counted, stopped
+
+BODY: Final = samples.body("action-plain.json")
+SECRET: Final = "c4nary/p@ss wörd"
+ENCODED: Final = "c4nary%2Fp%40ss%20w%C3%B6rd"
+LEVELS: Final = ("debug", "info", "error")
+
+
+@pytest.fixture
+def stage(rabbit: Broker, chronicle: StartChronicle, tmp_path: Path) -> Stage:
+    return Stage(rabbit, chronicle, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def tls(private_rabbit: StartNode) -> RabbitNode:
+    return private_rabbit(tls=True)
+
+
+@pytest.fixture(scope="module")
+def wrong_host(private_rabbit: StartNode) -> RabbitNode:
+    return private_rabbit(wrong_host=True)
+
+
+def address(stage: Stage, *, user: str = "guest", password: str = "guest", vhost: str = "%2F") -> str:
+    return f"amqp://{user}:{password}@127.0.0.1:{urlsplit(stage.url).port}/{vhost}"
+
+
+def assert_refused(process: ChronicleProcess, *words: str) -> None:
+    """Exit 2, one line that says what is wrong, one that says what to do, and no secret (H2, Z4)."""
+    assert process.wait(PATIENCE) == 2, process.stderr
+    lines = process.stderr.splitlines()
+    warning = "chronicle: warning: "
+    (at,) = [n for n, line in enumerate(lines) if line.startswith("chronicle: ") and warning not in line]
+    assert all(word in lines[at] for word in words), lines[at]
+    assert lines[at + 1].startswith("  remedy: ")
+    assert "Traceback" not in process.stderr
+    assert_no_secret(process)
+
+
+def assert_no_secret(process: ChronicleProcess) -> None:
+    said = process.stdout + process.stderr
+    for form in (SECRET, ENCODED, "c4nary"):
+        assert form not in said
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_wrong_password_is_refused(stage: Stage, level: str) -> None:
+    """H2, D-9, Z4: and it is nowhere in the output, at any level."""
+    url = address(stage, password=ENCODED)
+    process = stage.start("yes", "--log-level", level, env={"CHRONICLE_URL": url})
+    assert_refused(process, "password", "127.0.0.1")
+
+
+def test_a_wrong_password_on_the_command_line_is_refused_and_warned_about(stage: Stage) -> None:
+    """Z3, Z4."""
+    process = stage.start("yes", "--url", address(stage, password=ENCODED), "--log-level", "debug")
+    assert_refused(process, "password")
+    assert "on the command line" in process.stderr
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_user_without_permission_is_refused(stage: Stage, rabbit: Broker, level: str) -> None:
+    """H2, D-9, Z14: a user that may not read."""
+    user = stage.queues.name("user")
+    rabbit.node.ctl("add_user", user, SECRET)
+    rabbit.node.ctl("set_permissions", user, "", "", "")
+    url = address(stage, user=user, password=ENCODED)
+    process = stage.start("yes", "--log-level", level, env={"CHRONICLE_URL": url})
+    assert_refused(process, "access", stage.queue)
+
+
+def test_a_user_that_may_only_read_is_enough(stage: Stage, rabbit: Broker) -> None:
+    """Z14: consuming needs no right to write or to configure."""
+    user = stage.queues.name("user")
+    rabbit.node.ctl("add_user", user, SECRET)
+    rabbit.node.ctl("set_permissions", user, "", "", stage.queue)
+    stage.publish(BODY)
+    process = stage.consume("no", env={"CHRONICLE_URL": address(stage, user=user, password=ENCODED)})
+    assert process.returncode == 0, process.stderr
+    assert len(stage.dead_letters(1)) == 1
+    assert_no_secret(process)
+
+
+def test_an_unknown_virtual_host_is_refused(stage: Stage) -> None:
+    """D-9."""
+    process = stage.start("yes", env={"CHRONICLE_URL": address(stage, vhost="nobody-made-this")})
+    assert_refused(process, "virtual host", "nobody-made-this")
+
+
+def test_an_unknown_queue_is_refused_and_not_made(stage: Stage) -> None:
+    """D-9, D-15, RB14."""
+    name = stage.queues.name("missing")
+    assert_refused(stage.start("yes", queue=name), "no queue", name)
+    assert not stage.queues.exists(name)
+
+
+def test_a_stream_is_refused(stage: Stage) -> None:
+    """RB18: an ack in a stream settles nothing."""
+    name = stage.queues.declare(stage.queues.name("stream"), {"x-queue-type": "stream"})
+    process = stage.start("yes", queue=name)
+    process.wait_for_line("consumer.ready", PATIENCE)
+    stage.queues.publish(name, BODY)
+    assert_refused(process, "is a stream", name)
+    assert stage.calls() == []
+
+
+def test_a_broker_that_is_not_there_is_given_up(stage: Stage) -> None:
+    """D-9, X6: tried for --startup-timeout, then exit code 3."""
+    url = f"amqp://guest:{ENCODED}@127.0.0.1:{free_ports(1)[0]}/"
+    process = stage.start("yes", "--startup-timeout", "1s", env={"CHRONICLE_URL": url})
+    assert process.wait(PATIENCE) == 3
+    assert len(process.lines("connection.retry")) >= 2
+    assert stopped(process)["exit_code"] == 3
+    assert "refused" in stopped(process)["text"]
+    assert_no_secret(process)
+
+
+def test_a_port_that_never_answers_is_given_up(stage: Stage) -> None:
+    """D-9: whatever takes the connection and says nothing does not hang the start."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"amqp://guest:{ENCODED}@127.0.0.1:{silent.getsockname()[1]}/?connection_timeout=500"
+        process = stage.start("yes", "--startup-timeout", "1s", env={"CHRONICLE_URL": url})
+        assert process.wait(PATIENCE) == 3
+    assert "no answer in time" in stopped(process)["text"]
+    assert_no_secret(process)
+
+
+def test_a_broker_that_comes_up_later_is_found(stage: Stage) -> None:
+    """D-9: a container that starts before its broker."""
+    stage.publish(BODY)
+    with Proxy(stage.url) as proxy:
+        proxy.refuse()
+        process = stage.start("yes", "--until-empty", env={"CHRONICLE_URL": proxy.url_for(stage.url)})
+        process.wait_for_line("connection.retry", PATIENCE)
+        proxy.accept()
+        assert process.wait(PATIENCE) == 0
+    assert counted(process) == {"received": 1, "ack": 1}
+    assert process.wait_for_line("consumer.ready")["attempts"] >= 2
+
+
+def test_a_stop_while_nobody_answers_is_obeyed(stage: Stage) -> None:
+    """R-004-2: SIGTERM ends the wait for a broker, too."""
+    url = f"amqp://guest@127.0.0.1:{free_ports(1)[0]}/"
+    process = stage.start("yes", "--startup-timeout", "0", env={"CHRONICLE_URL": url})
+    process.wait_for_line("connection.retry", PATIENCE)
+    process.signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 0
+
+
+@contextmanager
+def web_server() -> Iterator[int]:
+    """Where a broker was expected, somebody who answers everything with 400; the port."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            if self.request.recv(100):
+                self.request.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield int(server.server_address[1])
+        server.shutdown()
+
+
+def test_a_port_that_speaks_something_else_is_told_from_a_broker(stage: Stage) -> None:
+    """D-9: the management interface, say; but it may be a broker that restarts behind a proxy."""
+    with web_server() as port:
+        url = f"amqp://guest:{ENCODED}@127.0.0.1:{port}/"
+        process = stage.start("yes", "--startup-timeout", "1s", env={"CHRONICLE_URL": url})
+        assert process.wait(PATIENCE) == 3
+    assert "is it the right port" in stopped(process)["text"]
+    assert_no_secret(process)
+
+
+def test_a_port_that_speaks_no_tls_is_refused(stage: Stage) -> None:
+    """D-9, Z9."""
+    with web_server() as port:
+        url = f"amqps://guest:{ENCODED}@127.0.0.1:{port}/"
+        assert_refused(stage.start("yes", env={"CHRONICLE_URL": url}), "nobody speaks TLS there")
+
+
+def over_tls(stage: Stage, node: RabbitNode, ca: Path | None, who: Pair | None) -> ChronicleProcess:
+    options = ["--tls-ca", str(ca)] if ca else []
+    options += ["--tls-cert", str(who.cert), "--tls-key", str(who.key)] if who else []
+    url = node.tls_url.replace("guest:guest", "guest")
+    queue = node.queues.declare(node.queues.name("tls"))
+    node.queues.publish(queue, BODY)
+    env = {"CHRONICLE_URL": url, "CHRONICLE_PASSWORD": "guest"}
+    return stage.start("yes", "--until-empty", "--startup-timeout", "20s", *options, queue=queue, env=env)
+
+
+def test_tls_with_authority_and_client_certificate_works(stage: Stage, tls: RabbitNode) -> None:
+    """R-000-47, Z9."""
+    assert tls.certs is not None
+    process = over_tls(stage, tls, tls.certs.ca, tls.certs.client)
+    assert process.wait(PATIENCE) == 0, process.stderr
+    assert counted(process) == {"received": 1, "ack": 1}
+
+
+def test_tls_with_an_unknown_authority_is_refused(stage: Stage, tls: RabbitNode) -> None:
+    """Z9, H2: verification cannot be switched off."""
+    assert tls.certs is not None
+    assert_refused(over_tls(stage, tls, None, tls.certs.client), "certificate is not trusted")
+
+
+def test_tls_for_another_host_is_refused(stage: Stage, wrong_host: RabbitNode) -> None:
+    """Z9, H2."""
+    assert wrong_host.certs is not None
+    process = over_tls(stage, wrong_host, wrong_host.certs.ca, wrong_host.certs.client)
+    assert_refused(process, "certificate is not trusted", "mismatch")
+
+
+def test_tls_without_a_client_certificate_is_refused(stage: Stage, tls: RabbitNode) -> None:
+    """Z9, H2."""
+    assert tls.certs is not None
+    assert_refused(over_tls(stage, tls, tls.certs.ca, None), "client certificate")
+
+
+def test_tls_with_a_strangers_certificate_is_refused(stage: Stage, tls: RabbitNode) -> None:
+    """Z9, H2."""
+    assert tls.certs is not None
+    assert_refused(over_tls(stage, tls, tls.certs.ca, tls.certs.stranger), "TLS")
+
+
+def test_the_queue_s_depth_is_told_at_the_start(stage: Stage) -> None:
+    """R-004-11, R-004-39: `queued` is the broker's number, not ours."""
+    stage.publish(*[BODY] * 5)
+    process = stage.consume("yes")
+    ready = process.wait_for_line("consumer.ready")
+    assert (ready["queued"], ready["text"]) == (5, "consuming, 5 waiting")
+    assert stopped(process)["queued"] == 5
+    assert counted(process) == {"received": 5, "ack": 5}
+
+
+@pytest.mark.parametrize(("options", "prefetch"), [((), 6), (("--prefetch", "11"), 11)])
+def test_what_the_broker_sees_of_a_consumer(
+    stage: Stage, rabbit: Broker, options: tuple[str, ...], prefetch: int
+) -> None:
+    """R-004-4, R-004-7, R-004-8, RB16, RB17: tag, prefetch and acknowledgements as they should be."""
+    process = stage.start("yes", "--concurrency", "3", "--tag", "my-crm", *options)
+    process.wait_for_line("consumer.ready", PATIENCE)
+    columns = ("queue_name", "consumer_tag", "ack_required", "prefetch_count", "arguments")
+    table = rabbit.node.ctl("list_consumers", "--silent", "--no-table-headers", *columns)
+    (row,) = [line.split("\t") for line in table.splitlines() if line.startswith(f"{stage.queue}\t")]
+    assert row[1:4] == [f"{socket.gethostname()}.my-crm", "true", str(prefetch)]
+    process.signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 0
