@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -39,6 +40,9 @@ chronicle publish --queue demo messages.jsonl
 chronicle keys new keys.json
 chronicle COMMAND --help
 """
+
+
+LINGER: Final = 2.0  # seconds
 
 
 class LazyGroup(click.Group):
@@ -84,7 +88,17 @@ def cli(env_file: str | None) -> None:
 
 def main() -> None:
     """The console script."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if code:
+        _do_not_linger(code)
+    sys.exit(code)
+
+
+def _do_not_linger(code: int) -> None:
+    """Let a process that failed end (D-17): Python waits for threads that a syncer's module left behind."""
+    end = threading.Timer(LINGER, os._exit, (code,))
+    end.daemon = True
+    end.start()
 
 
 def run(args: Sequence[str]) -> int:
