@@ -22,7 +22,7 @@ from chronicle.transports.rabbitmq.address import Address, is_loopback
 
 EXAMPLE: Final = "write it as http://host:15672 or https://host:15671"
 PORTS: Final = {"http": 15672, "https": 15671}
-TIMEOUT: Final = 5.0  # seconds for one answer
+TIMEOUT: Final = 4.0  # seconds for one answer
 LARGEST: Final = 16 * 1024 * 1024  # bytes of one answer
 PIECE: Final = 64 * 1024
 
@@ -131,7 +131,7 @@ class Api:
         except TimeoutError:
             raise NoAnswer("no answer in time") from None
         except OSError as error:
-            raise NoAnswer((error.strerror or type(error).__name__).lower()) from None
+            raise NoAnswer((error.strerror or "no answer, and the connection was closed").lower()) from None
         except (HTTPException, ValueError, RecursionError):
             raise NoAnswer("its answer cannot be read") from None
         finally:
