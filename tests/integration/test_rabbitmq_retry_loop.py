@@ -14,6 +14,7 @@ from typing import Final
 import pika
 import pytest
 
+from chronicle.core.topology import QueueType, retry_queue
 from support import samples
 from support.fixtures import Broker, StartChronicle
 from support.queues import Queues
@@ -140,3 +141,22 @@ def test_G7_a_forged_x_death_does_not_keep_a_message_from_the_dead_letters(stage
     assert process.returncode == 0
     dead = stage.dead_letters(len(harmless))
     assert sorted(letter.body for letter in dead) == [b"%d" % number for number in range(len(harmless))]
+
+
+@pytest.mark.parametrize("quorum", [False, True], ids=["classic", "quorum"])
+def test_counted_retries_work_inside_the_loop(stage: Stage, quorum: bool) -> None:
+    """D-2, D-3, proca.md §2: two tries, then one a round; waits of our own are no rounds of the loop."""
+    loop = make_loop(stage.queues, quorum=quorum)
+    waiting = retry_queue(loop.queue, 0.1, QueueType.QUORUM if quorum else QueueType.CLASSIC)
+    stage.queues.declare(waiting.name, waiting.arguments)
+    loop.publish(BODY)
+    options = ("--on-failure", "retry:2", "--retry-delay", "100ms", "--max-retries", "1")
+    process = stage.start("no", *options, queue=loop.queue)
+    dropped = process.wait_for_line("message.dropped", PATIENCE)
+    process.signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 0
+
+    assert [call["attempts"] for call in stage.calls()] == [1, 2, 2]
+    assert dropped["reason"] == "2 retries, limit 1"
+    assert counted(process) == {"received": 4, "nack": 3, "requeued": 1, "dead_lettered": 2, "dropped": 1}
+    assert [stage.queues.depth(queue) for queue in (loop.queue, loop.fail, waiting.name)] == [0, 0, 0]

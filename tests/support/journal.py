@@ -17,6 +17,8 @@ import os
 import time
 from typing import Any, Final
 
+from chronicle.core.delivery import Delivery
+
 JOURNAL: Final = "JOURNAL"  # the variable that names the file
 LOOK: Final = 0.02
 
@@ -42,6 +44,15 @@ async def tasked(message: dict[str, Any]) -> object:
 async def blocking(message: dict[str, Any]) -> object:
     """An async syncer that blocks its event loop."""
     return sync(message)
+
+
+def patient(message: dict[str, Any], delivery: Delivery) -> bool:
+    """A plain syncer that answers False until the try that the message asks for as `tries`."""
+    _write(f"start {message['id']} {os.getpid()}")
+    if delivery.attempts < message["tries"]:
+        return False
+    _write(f"end {message['id']}")
+    return True
 
 
 def _open(message: dict[str, Any]) -> bool:

@@ -6,9 +6,12 @@ The file that the variable REHEARSED names holds one line of JSON for every call
 from __future__ import annotations
 
 import json
+import logging
 import os
+import threading
 import time
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import chronicle
 from chronicle.core.delivery import Delivery
@@ -78,9 +81,38 @@ def retries(message: Any, delivery: Delivery) -> bool:
     return True
 
 
+def third_time(message: Any, delivery: Delivery) -> bool:
+    """Fails twice, then is content; counts as the delivery does (D-2)."""
+    _note(message, delivery)
+    return delivery.attempts >= 3
+
+
+def complains(message: Any, delivery: Delivery) -> bool:
+    """Logs what it got, warns of it, and starts a thread that dies of it."""
+    _note(message, delivery)
+    logging.getLogger("syncer").error("cannot place %s", delivery)
+    thread = threading.Thread(target=_die, args=(message,))
+    thread.start()
+    thread.join()
+    return False
+
+
+def quotes_the_url(message: Any, delivery: Delivery) -> bool:
+    """Says the password in every form code has it in: the URL, and the bare word."""
+    _note(message, delivery)
+    url = os.environ["CHRONICLE_URL"]
+    password = unquote(urlsplit(url).password or "")
+    logging.getLogger("syncer").warning("quoted %s and %s and %r", url, password, password)
+    raise RuntimeError(f"quoted {url} and {password} and {password!r}")
+
+
+def _die(message: Any) -> None:
+    raise RuntimeError(f"no room for {message}")
+
+
 def _note(message: Any, delivery: Delivery) -> None:
     what = len(message) if isinstance(message, bytes) else message
-    call = {"message": what, "redelivered": delivery.redelivered, "at": time.monotonic()}
-    line = json.dumps(call | {"headers": repr(delivery.headers)}) + "\n"
+    call = {"message": what, "redelivered": delivery.redelivered, "attempts": delivery.attempts}
+    line = json.dumps(call | {"at": time.monotonic(), "headers": repr(delivery.headers)}) + "\n"
     with open(os.environ["REHEARSED"], "ab", buffering=0) as file:
         file.write(line.encode())
