@@ -188,7 +188,8 @@ def unhonoured(url: str, wishes: QueueOptions) -> tuple[str, ...]:
 def oddities(ctx: click.Context, url: str, declared: QueueOptions | None) -> tuple[str, ...]:
     """What is odd about these options of `consume`, in words; SettingError for a wrong management URL."""
     if declared is not None:
-        return unhonoured(url, declared)
+        # The delays belong to --on-failure here, and the embedded queue honours that.
+        return unhonoured(url, replace(declared, retry_delays=()))
     given: str | None = ctx.params["management_url"]
     if not given or scheme_of(url) == "local":
         return ()
