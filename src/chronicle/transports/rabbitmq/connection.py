@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any, Final
 
 import pika
+from pika.adapters.utils.io_services_utils import _AsyncSSLTransport
 from pika.connection import Connection as PikaConnection
 
 from chronicle.transports.rabbitmq.poller import Poller
 from chronicle.transports.rabbitmq.wire import Arrival, Splitter
+
+READ_SIZE: Final = 64 * 1024
 
 
 class Encoded(pika.BasicProperties):
@@ -40,6 +44,7 @@ class Connection(pika.SelectConnection):
         self.arrived: deque[Arrival] = deque()
         self.fault = ""
         self._splitter = Splitter()
+        self._plain: Any = None  # pika's own transport, if it is one without TLS
 
         def ended(_connection: PikaConnection, error: BaseException) -> None:
             on_end(error)
@@ -56,8 +61,20 @@ class Connection(pika.SelectConnection):
         self._splitter.watch(channel)
 
     def emit(self, frames: bytes) -> None:
-        """Send frames that are encoded already."""
+        """Send frames that are encoded already; now, if the socket takes them."""
         self._output_marshaled_frames([frames])
+        # pika would wait for the poller to say that the socket is writable, which it almost always is.
+        if self._plain is not None and self._plain._tx_buffers:
+            self._plain._on_socket_writable()
+
+    def _proto_connection_made(self, transport: Any) -> None:
+        # pika reads 4 KiB at a time until nothing is left; one large read a turn is a fifth of the calls.
+        # TLS keeps decrypted bytes of its own, so there everything is read, and written, pika's way.
+        transport._MAX_RECV_BYTES = READ_SIZE
+        if not isinstance(transport, _AsyncSSLTransport):
+            transport._MAX_CONSUME_BYTES = 1
+            self._plain = transport
+        super()._proto_connection_made(transport)
 
     def _on_data_available(self, data_in: bytes) -> None:
         arrivals, foreign = self._splitter.feed(data_in)
