@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pika
@@ -132,18 +133,34 @@ def test_every_conflict_is_named_at_once(rabbit: Broker, api: ManagementApi, nam
     assert sorted(api.queues(name)) == [name, f"{name}.dlq"]
 
 
-def test_a_user_who_may_not_declare_is_told_what_is_needed(rabbit: Broker, name: str) -> None:
-    """Z14: configure, write and read; one who may only read can still consume what is there."""
+@pytest.fixture
+def restricted(rabbit: Broker, name: str) -> Iterator[str]:
+    """The URL of a user without any rights yet, called like the queue."""
     rabbit.node.ctl("add_user", name, "secret-canary")
-    try:
-        rabbit.node.ctl("set_permissions", name, "^$", "^$", ".*")
-        url = rabbit.url.replace("guest:guest", f"{name}:secret-canary")
-        with pytest.raises(BrokerRefused, match="refused it") as refused:
-            declare(url, name)
-        assert "configure" in refused.value.remedy
-        assert "secret-canary" not in refused.value.problem + refused.value.remedy
-    finally:
-        rabbit.node.ctl("delete_user", name)
+    yield rabbit.url.replace("guest:guest", f"{name}:secret-canary")
+    rabbit.node.ctl("delete_user", name)
+
+
+def test_a_user_who_may_not_declare_is_told_what_is_needed(
+    rabbit: Broker, name: str, restricted: str
+) -> None:
+    """Z14: what the page says about rights is in the remedy; the password is nowhere."""
+    rabbit.node.ctl("set_permissions", name, "^$", "^$", ".*")
+    with pytest.raises(BrokerRefused, match="refused it") as refused:
+        declare(restricted, name)
+    assert "configure" in refused.value.remedy
+    assert "secret-canary" not in refused.value.problem + refused.value.remedy
+
+
+def test_the_rights_that_declaring_takes(rabbit: Broker, name: str, restricted: str) -> None:
+    """Z14: those of the page, no more; without amq.default the retry queues fail and the rest was made."""
+    options = QueueOptions(exchange=f"{name}.main", retry_delays=(5.0,))
+    own = f"^{name}"
+    rabbit.node.ctl("set_permissions", name, own, own, own)
+    with pytest.raises(BrokerRefused, match=r"amq\.default.*; 3 before it were made"):
+        declare(restricted, name, options)
+    rabbit.node.ctl("set_permissions", name, own, rf"{own}|^amq\.default$", own)
+    assert [done for _, done in declare(restricted, name, options)][-1] is Done.BOUND
 
 
 def test_somebody_elses_exclusive_queue_is_refused(rabbit: Broker, name: str) -> None:

@@ -143,7 +143,7 @@ class Api:
         if response.status == 404:
             return None
         if response.status in (401, 403):
-            raise NoAnswer("it refused this user, who needs the tag monitoring or management")
+            raise NoAnswer("it refused this user, who needs the tag management")
         if response.status != 200:
             raise NoAnswer(f"it answered with HTTP status {response.status}")
         body = bytearray()

@@ -75,6 +75,7 @@ class _Bench:
     def __init__(self, connection: pika.BlockingConnection, where: str) -> None:
         self._connection = connection
         self._where = where
+        self._made = 0
         self.conflicts: list[str] = []
 
     def is_missing(self, step: Step) -> bool:
@@ -98,6 +99,7 @@ class _Bench:
             return Done.BOUND
         if missing:
             self._declare(step)
+            self._made += 1
         return Done.MADE if missing else Done.THERE
 
     def _compare(self, step: Exchange | Queue) -> None:
@@ -135,8 +137,9 @@ class _Bench:
         except exceptions.ChannelClosedByBroker as closed:
             if closed.reply_code == 406 and INEQUIVALENT.search(closed.reply_text):
                 raise
+            before = f"; {self._made} before it were made" if self._made else ""
             raise BrokerRefused(
-                f"{self._where}: {step}: the broker refused it: {closed.reply_text}", _remedy(closed)
+                f"{self._where}: {step}: the broker refused it: {closed.reply_text}{before}", _remedy(closed)
             ) from None
 
     def _on_channel(self, call: Callable[[BlockingChannel], object]) -> None:
@@ -174,8 +177,8 @@ def _remedy(closed: exceptions.ChannelClosedByBroker) -> str:
     match closed.reply_code:
         case 403:
             return (
-                "to declare, the user needs configure on what is made, write on the queue and read on the "
-                "exchange it is bound to; names that begin with amq. belong to the broker"
+                "to declare, a user needs configure and read on all of it, and write on the queues and the "
+                "dead-letter exchange, which for retry queues is amq.default"
             )
         case 404:
             return "it was removed meanwhile; declare again"
