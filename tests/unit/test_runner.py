@@ -81,7 +81,14 @@ class TestBounds:
         assert len(transport.queue) == 5
 
     def test_max_time(self) -> None:
-        ending = Running(yes, ScriptedTransport(b"1"), bounds=Bounds(max_time=0.05)).ending
+        now = [0.0]
+
+        def takes_an_hour(message: bytes) -> bool:
+            now[0] += 3600
+            return True
+
+        transport = ScriptedTransport(b"1")
+        ending = Running(takes_an_hour, transport, bounds=Bounds(max_time=3600), clock=lambda: now[0]).ending
         assert (ending.code, ending.reason) == (Exit.DONE, "time is up")
         assert ending.counters.ack == 1
 

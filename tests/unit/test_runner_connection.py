@@ -94,7 +94,7 @@ class TestConnecting:
     def test_D_9_startup_timeout(self) -> None:
         transport = ScriptedTransport()
         transport.away = AWAY
-        ending = Running(yes, transport, lifecycle=Lifecycle(startup_timeout=0.05)).ending
+        ending = Running(yes, transport, lifecycle=Lifecycle(startup_timeout=0.5)).ending
         assert ending.code is Exit.UNREACHABLE
         assert ending.reason == f"nobody answers; given up after {transport.opened} tries"
         assert transport.opened > 1

@@ -132,13 +132,20 @@ class TestDrain:
         assert transport.fates(Action.REQUEUE) == [0, 1]
 
     def test_requeues_with_a_delay_are_kept_in_the_order_of_their_time(self) -> None:
+        now = [0.0]
+
         def later(message: bytes) -> bool:
+            if message == b"now":
+                return True
             raise Retry(after=float(message))
 
-        transport = ScriptedTransport(b"0.2", b"0.1")
-        running = Running(later, transport, prefetch=2)
-        running.wait_for(lambda: len(transport.fates(Action.REQUEUE)) >= 2, "both to be due")
-        assert transport.fates(Action.REQUEUE)[:2] == [1, 0]
+        transport = ScriptedTransport(b"20", b"10", b"now")
+        running = Running(later, transport, prefetch=3, clock=lambda: now[0])
+        running.wait_for(lambda: transport.fates(Action.ACK) == [2], "the others to be shelved")
+        now[0] = 15
+        running.wait_for(lambda: transport.fates(Action.REQUEUE) == [1], "the second")
+        now[0] = 22
+        running.wait_for(lambda: transport.fates(Action.REQUEUE) == [1, 0], "the first")
         running.stop()
 
     def test_D_1_requeue_for_ever_is_no_hot_loop(self) -> None:
