@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Make a queue and what it needs: dead letters, retry queues.",
     ),
     "publish": ("chronicle_cli.publish:command", "Put messages from files onto a queue."),
+    "dlq": ("chronicle_cli.dlq:command", "See what died and why, and bring it back."),
     "keys": ("chronicle_cli.keys:command", "Make, list, check and lock the keys for personal data."),
 }
 
@@ -37,6 +38,7 @@ EXAMPLES: Final = """
 chronicle consume --queue cus.12.deliver --syncer my_crm:sync
 chronicle consume --url amqps://me@broker.example/live --queue orders --syncer sync.py:run --until-empty
 chronicle publish --queue demo messages.jsonl
+chronicle dlq list --queue cus.12.deliver
 chronicle keys new keys.json
 chronicle COMMAND --help
 """

@@ -31,6 +31,8 @@ BROKERS: Final = (
     "x-last-death-exchange", "x-last-death-queue", "x-last-death-reason", "x-delivery-count",
     "x-acquired-count",
 )  # fmt: skip
+# What sends a copy elsewhere: RabbitMQ obeys it in every publish, and the first one did that already.
+COPIES: Final = ("CC", "BCC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +106,33 @@ def death_of(delivery: Delivery) -> Death:
     )
 
 
+def came_from(delivery: Delivery, queue: str) -> str:
+    """The queue a dead letter died in: ours to say, else the broker's, else the one that is asked about.
+
+    Never the queue it is in: somebody may have run a syncer over the dead letters themselves.
+    """
+    told = [delivery.headers.get(QUEUE), *(entry.get("queue") for entry in x_death(delivery.headers))]
+    return next((name for name in map(_text, told) if name and name != delivery.queue), queue)
+
+
+def failed_again(delivery: Delivery, reason: str, consumer: str, now: int, home: str) -> dict[str, Any]:
+    """All headers of a dead letter that was tried where it lies and failed: it still came from `home`."""
+    death = death_of(delivery)
+    gone = {"x-delivery-count", "x-acquired-count", *COPIES}
+    return {
+        **{name: value for name, value in delivery.headers.items() if name not in gone},
+        **failed(delivery, reason, consumer, now),
+        ATTEMPTS: min(death.attempts + 1, MOST),
+        QUEUE: capped(home),
+        FIRST: min(death.first or now, now),
+    }
+
+
 def revived(headers: Facts) -> dict[str, Any]:
     """The headers of a message that goes back to its queue: no deaths, one redrive more."""
-    gone = {*BROKERS, REASON, ATTEMPTS, QUEUE, CONSUMER, FIRST, LAST}
+    gone = {*BROKERS, *COPIES, REASON, ATTEMPTS, QUEUE, CONSUMER, FIRST, LAST}
     kept = {name: value for name, value in headers.items() if name not in gone}
-    return {**kept, REDRIVES: count(headers.get(REDRIVES)) + 1}
+    return {**kept, REDRIVES: min(count(headers.get(REDRIVES)) + 1, MOST)}
 
 
 def capped(text: str) -> str:

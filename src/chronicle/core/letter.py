@@ -1,0 +1,56 @@
+"""A dead letter as a person asks about it: which message, why it died, where and when.
+
+Rule 1: facts only; whether one of them may be shown is for the one who shows it to decide. A producer can
+        write any header (Z16).
+Rule 2: a body that cannot be read is no obstacle: the letter then has no id and no schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chronicle.core.body import parse
+from chronicle.core.death import Death, came_from, death_of
+from chronicle.core.delivery import Delivery, count
+from chronicle.errors import InvalidMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What can be asked about one dead letter."""
+
+    action_id: int | None
+    schema: str
+    size: int
+    death: Death
+    home: str  # the queue it came from
+    died: int | None  # milliseconds since 1970; without a death's time, when it was published
+    deliveries: int = 0  # how often a quorum queue has handed it out
+    fault: str = ""  # why its headers cannot be read, if they cannot
+
+
+def letter_of(delivery: Delivery, queue: str) -> Letter:
+    """Read a delivery of a dead-letter queue; `queue` is the one whose dead letters these are."""
+    action_id, schema = _names(delivery.body)
+    death = death_of(delivery)
+    return Letter(
+        action_id,
+        schema,
+        len(delivery.body),
+        death,
+        came_from(delivery, queue),
+        death.last or delivery.timestamp,
+        count(delivery.headers.get("x-delivery-count")),
+        delivery.envelope.fault,
+    )
+
+
+def _names(body: bytes) -> tuple[int | None, str]:
+    try:
+        message = parse(body, len(body))
+    except InvalidMessage:
+        return None, ""
+    if not isinstance(message, dict):
+        return None, ""
+    action_id, schema = message.get("actionId"), message.get("schema")
+    return action_id if type(action_id) is int else None, schema if isinstance(schema, str) else ""

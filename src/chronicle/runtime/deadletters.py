@@ -1,0 +1,151 @@
+"""Reading a dead-letter queue: what was there at the start, once, and given back unless it was removed.
+
+Rule 1: a message that dies again meanwhile goes to the end of the queue; as many as were there at the start
+        are read and no more, so it is not seen twice in one run.
+Rule 2: nothing is settled but what was removed. A process killed at any point leaves the rest in the queue.
+Rule 3: what stays is held until the end, by its tag alone. When that fills a holder's window, another one
+        is opened beside it; the first goes on being served.
+Rule 4: a read never waits for ever: it is over when the broker says that nothing waits, or hands nothing out
+        for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import monotonic
+from typing import Final, Self
+
+from chronicle.core.delivery import Delivery, count
+from chronicle.core.machine import Event
+from chronicle.core.outcome import Action, Synced, Verdict
+from chronicle.core.settlement import Fate, Settlement
+from chronicle.errors import ConnectionLost, SettingError
+from chronicle.runtime.reaching import reach
+from chronicle.transports.catalog import open_transport
+from chronicle.transports.seam import Connector, Transport
+
+WIDEST: Final = 65535  # messages one consumer may hold; AMQP has room for no larger number
+NARROW: Final = 1000  # for those who remove what they read: what the broker may push ahead is held in memory
+GROWTH: Final = 8
+TURN: Final = 0.25  # seconds
+QUIET: Final = 5.0  # seconds without a message
+
+REMOVED: Final = Verdict(Action.ACK, "removed from the dead letters")
+
+
+class DeadLetters:
+    """The dead letters of one queue, read from the oldest on; used in a `with` block."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        window: int,
+        *,
+        most_deliveries: int | None = None,
+        startup_timeout: float = 0.0,
+        tell: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """`connector` names the dead-letter queue itself; `window` is how many may be held at first.
+
+        A letter that a quorum queue handed out more often than `most_deliveries` ends the read: one more
+        look could be the one at which the broker drops it (RB10).
+        """
+        self._connector = connector
+        self._window = min(window, WIDEST)
+        self._most_deliveries = most_deliveries
+        self._startup_timeout = startup_timeout
+        self._tell = tell
+        self._clock = clock
+        self._holders: list[Transport] = []
+        self._held = 0  # by the last holder
+        self._quiet = 0.0
+        self._saw_empty = False
+        self._stopped = False
+        self.present = 0
+        self.seen = 0
+
+    def __enter__(self) -> Self:
+        self.present = reach(self._open_one, self._startup_timeout, self._tell)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for holder in self._holders:
+            holder.close()
+
+    def read(self, room: int) -> Sequence[Delivery] | None:
+        """At most so many of the next ones, perhaps none yet; None when there are no more.
+
+        Everything read before must be decided by then: removed, or left to stay. Raises ConnectionLost.
+        """
+        left = self.present - self.seen
+        if left <= 0:
+            self._take_no_more()
+            return None
+        if self._held >= self._window:
+            self._window = min(self._window * GROWTH, WIDEST)
+            self._open_one()
+        began = self._clock()
+        batch = self._turn(min(room, left), TURN)
+        if batch:
+            self._refuse_worn(batch)
+            self._quiet, self._saw_empty = 0.0, False
+            self.seen += len(batch)
+            self._held += len(batch)
+            return batch
+        self._quiet += self._clock() - began
+        if self._saw_empty or self._quiet >= QUIET:
+            return None
+        # What the broker pushed before it answered is here by now: the turn that follows brings it.
+        self._saw_empty = self._holders[-1].depth() == 0
+        return ()
+
+    def remove(self, batch: Sequence[Delivery]) -> None:
+        """Take these, just read, out of the queue. Raises ConnectionLost: then they may still be there."""
+        work = [Settlement(delivery, Synced(), REMOVED) for delivery in batch]
+        settled = self._holders[-1].settle(work)
+        self._held -= len(work)
+        if len(settled) < len(work) or any(one.fate is not Fate.DONE for one in settled):
+            raise ConnectionLost(f"{self._holders[-1].place}: some dead letters could not be removed")
+
+    def serve(self, seconds: float) -> None:
+        """Keep the connections alive and take nothing in."""
+        self._turn(0, seconds)
+
+    def _turn(self, room: int, timeout: float) -> Sequence[Delivery]:
+        *earlier, last = self._holders
+        for holder in earlier:
+            holder.receive(0, 0.0)  # for its heartbeats
+        return last.receive(room, timeout)
+
+    def _refuse_worn(self, batch: Sequence[Delivery]) -> None:
+        if self._most_deliveries is None:
+            return
+        most = max(count(delivery.headers.get("x-delivery-count")) for delivery in batch)
+        if most > self._most_deliveries:
+            raise SettingError(
+                f"this quorum queue has handed out a dead letter {most} times, and every look counts: beyond "
+                "its delivery limit (20 unless set otherwise) the broker drops it",
+                "redrive or drop it, or look once more with a higher --max-deliveries",
+            )
+
+    def _open_one(self) -> int:
+        transport = open_transport(replace(self._connector, prefetch=self._window))
+        transport.machine.fire(Event.CONNECT)
+        try:
+            waiting = transport.open(lambda: False)
+        except BaseException:
+            transport.close()
+            raise
+        self._holders.append(transport)
+        self._held = 0
+        return waiting or 0
+
+    def _take_no_more(self) -> None:
+        """Leave what dies from now on alone: what the broker pushes, it marks as redelivered."""
+        if not self._stopped:
+            self._stopped = True
+            for holder in self._holders:
+                holder.machine.fire(Event.STOP)
+                holder.stop()
