@@ -83,11 +83,13 @@ class Api:
         context: ssl.SSLContext | None = None,
         *,
         timeout: float = TIMEOUT,
+        largest: int = LARGEST,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._management = management
         self._context = context
         self._timeout = timeout
+        self._largest = largest
         self._clock = clock
 
     def queue(self, name: str) -> dict[str, Any] | None:
@@ -150,6 +152,6 @@ class Api:
         # Each piece has the socket's time limit; together they have this one.
         while piece := response.read1(PIECE):
             body += piece
-            if len(body) > LARGEST or self._clock() > deadline:
+            if len(body) > self._largest or self._clock() > deadline:
                 raise NoAnswer("its answer is too long or too slow")
         return json.loads(body)
