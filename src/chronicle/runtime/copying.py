@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -142,5 +142,11 @@ class Copying:
             )
 
     def _give_back(self) -> None:
+        # All stop before the first lets go: a consumer with room left would be handed the others' messages.
+        for holder in self._holders:
+            if holder.machine.can(Event.STOP):
+                holder.machine.fire(Event.STOP)
+                with suppress(BrokerError):
+                    holder.stop()
         for holder in self._holders:
             holder.close()

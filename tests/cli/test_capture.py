@@ -1,0 +1,227 @@
+"""`chronicle capture`: the file has everything, and the queue keeps everything."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from chronicle.core.record import from_record
+from chronicle.runtime import copying
+from chronicle.transports.catalog import open_publisher
+from chronicle.transports.seam import Connector, Outgoing
+from support.cli import Said, run
+from support.fixtures import Broker, StartChronicle
+from support.queues import Queues
+from support.waiting import wait_for
+
+KINDS: Final = ("local", "classic", "quorum")
+ODD: Final = b"\xff\x00 neither text nor JSON"
+SECRET: Final = {"CHRONICLE_PASSPHRASE": "hunter22-canary"}
+# A consumer's window made small, so that a copy needs more than one.
+WINDOW: Final = """
+from chronicle.runtime import copying
+copying.WINDOW = 100
+from chronicle_cli.main import main; main()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A queue to capture, looked at without any code of ours."""
+
+    url: str
+    queue: str
+    queues: Queues | None  # None: the embedded one
+
+    def publish(self, bodies: Sequence[bytes]) -> None:
+        with open_publisher(Connector(self.url, self.queue)) as publisher:
+            publisher.publish([Outgoing(body, {"h": b"\0", "n": 5}) for body in bodies])
+
+    def capture(self, folder: Path, *args: str, **more: Any) -> Said:
+        # A password on the command line would be warned about.
+        env = {"CHRONICLE_URL": self.url, **more.pop("env", {})}
+        return run("capture", "--queue", self.queue, *args, cwd=folder, env=env, **more)
+
+    def depth(self) -> int:
+        return len(self._rows()) if self.queues is None else self.queues.depth(self.queue)
+
+    def drain(self, number: int) -> list[bytes]:
+        """All bodies in the queue's order, once all are free again; for a look, the last one of a test."""
+        wait_for(lambda: self.depth() == number, 30, f"{number} messages in {self.queue}")
+        if self.queues is None:
+            return [body for body, _, _ in self._rows()]
+        return [fetched.body for fetched in self.queues.get_all(self.queue)]
+
+    def untouched(self) -> bool:
+        """Whether the embedded queue has no trace of anybody."""
+        return all((tries, redelivered) == (0, 0) for _, tries, redelivered in self._rows())
+
+    def _rows(self) -> list[tuple[bytes, int, int]]:
+        with sqlite3.connect(self.url.partition(":")[2]) as db:
+            return db.execute(
+                "SELECT body, tries, redelivered FROM messages JOIN contents USING (id)"
+                " WHERE owner IS NULL ORDER BY id"
+            ).fetchall()
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "local":
+        return Place(f"local:{tmp_path}/q.db", "q", None)
+    broker: Broker = request.getfixturevalue("rabbit")
+    queue = broker.queues.declare(broker.queues.name("capture"), quorum=request.param == "quorum")
+    return Place(broker.url, queue, broker.queues)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Place:
+    return Place(f"local:{tmp_path}/q.db", "q", None)
+
+
+def bodies(path: Path) -> list[bytes]:
+    return [from_record(json.loads(line)).body for line in path.read_bytes().splitlines()]
+
+
+def test_three_thousand_messages_are_copied_and_stay_in_order(place: Place, tmp_path: Path) -> None:
+    """Non-destructive: the same number, the same order; and the bodies byte for byte (D-21, Z6)."""
+    sent = [b"%d" % number for number in range(2999)] + [ODD]
+    place.publish(sent)
+    said = place.capture(tmp_path, "copy.jsonl")
+    assert (said.code, said.problems) == (0, [])
+    assert said.out == f"3000 messages of {place.queue} in copy.jsonl; all are still in the queue\n"
+    assert bodies(tmp_path / "copy.jsonl") == sent
+    assert place.drain(3000) == sent
+    assert (tmp_path / "copy.jsonl").stat().st_mode & 0o777 == 0o600
+    if place.queues is None:
+        assert said.err == ""
+        assert place.untouched()
+    else:
+        assert said.err.count("marks what is captured as redelivered") == 1
+
+
+def test_more_than_one_consumer_may_hold(place: Place, tmp_path: Path) -> None:
+    """The largest window of AMQP is 65,535: beyond it another consumer helps, and the order stays."""
+    assert copying.WINDOW == 65535
+    sent = [b"%d" % number for number in range(350)]
+    place.publish(sent)
+    said = place.capture(tmp_path, "copy.jsonl", program=WINDOW)
+    assert said.code == 0, said.err
+    assert bodies(tmp_path / "copy.jsonl") == sent
+    assert place.drain(350) == sent
+
+
+def test_a_record_says_all_about_its_delivery(place: Place, tmp_path: Path) -> None:
+    place.publish([b'{"a": 1}', ODD])
+    assert place.capture(tmp_path, "--limit", "1", "copy.jsonl").code == 0
+    (line,) = (tmp_path / "copy.jsonl").read_bytes().splitlines()
+    delivery = from_record(json.loads(line))
+    assert (delivery.body, delivery.queue, delivery.redelivered) == (b'{"a": 1}', place.queue, False)
+    assert dict(delivery.headers) == {"h": b"\0", "n": 5}
+    assert place.drain(2) == [b'{"a": 1}', ODD]
+
+
+def test_an_empty_queue_is_an_empty_file(place: Place, tmp_path: Path) -> None:
+    place.publish([b"x"])
+    place.drain(1)
+    if place.queues is None:
+        with sqlite3.connect(tmp_path / "q.db") as db:
+            db.execute("DELETE FROM messages")
+    said = place.capture(tmp_path, "copy.jsonl")
+    assert (said.code, (tmp_path / "copy.jsonl").read_bytes()) == (0, b"")
+
+
+def test_a_sealed_copy_is_replayed_and_published(place: Place, tmp_path: Path) -> None:
+    sent = [b'{"canary": "ann@example.org"}', ODD]
+    place.publish(sent)
+    said = place.capture(tmp_path, "--encrypt", "copy.sealed", env=SECRET)
+    assert said.code == 0
+    assert b"ann@" not in (tmp_path / "copy.sealed").read_bytes()
+    back = Place(f"local:{tmp_path}/back.db", "back", None)
+    args = ("--url", back.url, "--queue", "back", "copy.sealed")
+    assert run("publish", *args, cwd=tmp_path, env=SECRET).code == 0
+    assert back.drain(2) == sent
+    for env in ({}, {"CHRONICLE_PASSPHRASE": "wrong"}, {"CHRONICLE_PASSPHRASE": ""}):
+        refused = run("publish", *args, cwd=tmp_path, env=env)
+        assert (refused.code, len(refused.problems)) == (2, 1)
+        assert "hunter22" not in refused.err
+    assert back.depth() == 2
+
+
+def test_a_queue_that_is_not_there_leaves_no_file(place: Place, tmp_path: Path) -> None:
+    place.publish([b"x"])
+    said = run("capture", "--queue", "nope", "x.jsonl", cwd=tmp_path, env={"CHRONICLE_URL": place.url})
+    assert said.code == 2
+    assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
+    """X6: exit 3, and no file."""
+    env = {"CHRONICLE_URL": "amqp://127.0.0.1:1/", "CHRONICLE_STARTUP_TIMEOUT": "10ms"}
+    said = run("capture", "--queue", "q", "x.jsonl", cwd=tmp_path, env=env)
+    assert said.code == 3
+    assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_an_existing_file_is_not_touched(local: Place, tmp_path: Path) -> None:
+    local.publish([b"x"])
+    (tmp_path / "mine.jsonl").write_text("mine")
+    said = local.capture(tmp_path, "mine.jsonl")
+    assert (said.code, len(said.problems)) == (2, 1)
+    assert (tmp_path / "mine.jsonl").read_text() == "mine"
+
+
+def test_what_is_kept_back_is_not_waited_for_for_ever(local: Place, tmp_path: Path) -> None:
+    """No command hangs: a message that nobody gets now is counted and told."""
+    local.publish([b"1", b"2"])
+    with sqlite3.connect(tmp_path / "q.db") as db:
+        db.execute("UPDATE messages SET available_at = 99999999999999 WHERE id = 2")
+    said = local.capture(tmp_path, "copy.jsonl")
+    assert said.code == 0
+    assert "1 more waited at the start" in said.err
+    assert bodies(tmp_path / "copy.jsonl") == [b"1"]
+
+
+def test_a_full_disk_leaves_the_queue_alone(local: Place, tmp_path: Path) -> None:
+    sent = [b"x" * 10_000] * 20
+    local.publish(sent)
+    program = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+    said = local.capture(tmp_path, "copy.jsonl", program=program + WINDOW)
+    assert (said.code, len(said.problems)) == (1, 1)
+    assert "cannot be written" in said.err
+    assert local.drain(20) == sent
+
+
+def test_a_worn_message_of_a_quorum_queue_ends_it(rabbit: Broker, tmp_path: Path) -> None:
+    """RB10: beyond its delivery limit such a queue dead-letters or drops a message."""
+    queue = rabbit.queues.declare(rabbit.queues.name("worn"), quorum=True)
+    place = Place(rabbit.url, queue, rabbit.queues)
+    place.publish([b"x"])
+    codes = []
+    for number in range(4):
+        said = place.capture(tmp_path, "--max-deliveries", "2", f"{number}.jsonl")
+        codes.append(said.code)
+        wait_for(lambda: place.depth() == 1, 30, "the message is back")
+    assert codes == [0, 0, 0, 2]
+    assert "3 times before" in said.err
+
+
+def test_a_signal_ends_it_and_everything_goes_back(
+    local: Place, tmp_path: Path, chronicle: StartChronicle
+) -> None:
+    local.publish([b"%d" % number for number in range(100)])
+    with sqlite3.connect(tmp_path / "q.db") as db:
+        db.execute("UPDATE messages SET available_at = 99999999999999 WHERE id = 100")
+    process = chronicle("capture", "--url", local.url, "--queue", "q", "copy.jsonl")
+    copy = tmp_path / "copy.jsonl"
+    wait_for(lambda: copy.exists() and copy.read_bytes().count(b"\n") == 99, 30, "99 lines")
+    process.signal(signal.SIGTERM)
+    assert process.wait() == 4
+    assert local.depth() == 100
+    assert local.untouched()
