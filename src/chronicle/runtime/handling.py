@@ -47,7 +47,7 @@ class Handling:
             else:
                 outcome = judge(self._call(prepared.message))
         except BaseException as error:
-            outcome = self._raised(error, prepared.message)
+            outcome = self._raised(error, prepared.message, delivery)
         return self._settlement(delivery, outcome, started, prepared)
 
     async def run_async(self, delivery: Delivery) -> Settlement:
@@ -62,7 +62,7 @@ class Handling:
             else:
                 outcome = judge(await self._call(prepared.message))
         except BaseException as error:
-            outcome = self._raised(error, prepared.message)
+            outcome = self._raised(error, prepared.message, delivery)
         return self._settlement(delivery, outcome, started, prepared)
 
     def _prepare(self, delivery: Delivery) -> Prepared | Outcome:
@@ -77,15 +77,31 @@ class Handling:
                 f"chronicle failed on this message: {type(error).__name__}", trace_of(error, delivery.body)
             )
 
-    def _raised(self, error: BaseException, message: Any) -> Outcome:
-        words = _words_of(error, message)
+    def _raised(self, error: BaseException, message: Any, delivery: Delivery) -> Outcome:
+        known = self._known(message, delivery)
+        words = _words_of(error, known)
         if isinstance(error, Ask):
             return Asked(error, words)
         name = type(error).__name__
         reason = f"the syncer raised {name}: {words}" if words else f"the syncer raised {name}"
         if isinstance(error, Exception) and self._policy.on_exception is OnException.FAIL:
             return Failed(reason)
-        return Fatal(reason, trace_of(error, message))
+        return Fatal(reason, trace_of(error, known))
+
+    def _known(self, message: Any, delivery: Delivery) -> Any:
+        """What a text about this message must not say.
+
+        That is the message as it came, because a syncer may have taken things out of it; as it is now,
+        because it may have put some in; and what is written on the delivery.
+        """
+        try:
+            before = self._pipeline.prepare(delivery).message
+        except MessageError:
+            before = message
+        if not isinstance(before, dict):
+            return before
+        now = [message] if _differ(message, before) else []
+        return {**before, "": [delivery.headers, delivery.properties, *now]}
 
     def _settlement(
         self, delivery: Delivery, outcome: Outcome, started: float, prepared: Prepared | None = None
@@ -110,6 +126,13 @@ class Handling:
             return None
         action_id = message.get("actionId") if isinstance(message, dict) else None
         return action_id if type(action_id) is int else None
+
+
+def _differ(one: Any, other: Any) -> bool:
+    try:
+        return bool(one != other)
+    except Exception:  # a message that holds itself, or something that cannot be compared
+        return True
 
 
 def _words_of(error: BaseException, message: Any) -> str:
