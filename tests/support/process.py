@@ -69,6 +69,11 @@ class ChronicleProcess:
     def stderr(self) -> str:
         return self._stderr.read_text(errors="replace")
 
+    @property
+    def printed(self) -> bytes:
+        """Everything printed so far, byte for byte."""
+        return self._stdout.read_bytes() + self._stderr.read_bytes()
+
     def lines(self, event: str | None = None) -> list[dict[str, Any]]:
         """The JSON log lines so far, or those of one event; a line half written is left for later."""
         found = [

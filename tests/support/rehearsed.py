@@ -55,7 +55,15 @@ def word(message: Any, delivery: Delivery) -> str:
 def raises(message: Any, delivery: Delivery) -> bool:
     """Fails as code does that meets data it did not expect: with the data in the exception."""
     _note(message, delivery)
-    raise RuntimeError(f"no room for {message} with {delivery.headers} and {delivery.properties}")
+    raise RuntimeError(f"{delivery.properties['message_id']}, {delivery.headers}: no room for {message}")
+
+
+def takes_out(message: Any, delivery: Delivery) -> bool:
+    """Fails with a piece of the message that it has taken out before."""
+    _note(message, delivery)
+    contact = message.pop("contact")
+    message["mine"] = {"name": contact.pop("firstName"), "self": message}
+    raise RuntimeError(f"nobody is called {message['mine']['name']} {contact}")
 
 
 def leaves(message: Any, delivery: Delivery) -> bool:
