@@ -96,7 +96,9 @@ class Soak:
     def _consume(self) -> ChronicleProcess:
         url = self._proxy.url_for(self._node.url) + "?heartbeat=2&connection_timeout=1000"
         syncer = self._luck.choice(("sync", "tasked"))
-        return self._campaign.consume(self._start, *OPTIONS, syncer=syncer, url=url)
+        process = self._campaign.consume(self._start, *OPTIONS, syncer=syncer, url=url)
+        process.wait_for_line("consumer.starting")  # before that, nobody has asked for signals yet
+        return process
 
 
 @pytest.mark.soak
