@@ -18,6 +18,7 @@ from chronicle.errors import SettingError
 LOCAL: Final = "local:chronicle.db"
 PROCA: Final = "amqps://api.proca.app/proca_live"
 MAX_FILE: Final = 64 * 1024
+PASSPHRASE: Final = "CHRONICLE_PASSPHRASE"
 
 # Variables without an option of their own, because a command line is readable by everybody (Z3).
 VARIABLES: Final = (

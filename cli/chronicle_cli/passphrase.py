@@ -17,9 +17,8 @@ from typing import Final
 from chronicle.core.sealing import KEY_BYTES, Means, Secret, is_sealed, open_whole, seal_whole
 from chronicle.core.tagging import from_base64
 from chronicle.errors import SettingError
-from chronicle_cli.addresses import line_in_file_of
+from chronicle_cli.addresses import PASSPHRASE, line_in_file_of
 
-PASSPHRASE: Final = "CHRONICLE_PASSPHRASE"
 PASSPHRASE_FILE: Final = "CHRONICLE_PASSPHRASE_FILE"
 SEAL_KEY_FILE: Final = "CHRONICLE_SEAL_KEY_FILE"
 VARIABLES: Final = (PASSPHRASE, PASSPHRASE_FILE, SEAL_KEY_FILE)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain
 from urllib.parse import unquote, urlsplit
 
 from chronicle.core.pipeline import Pipeline
@@ -17,6 +18,7 @@ from chronicle.telemetry.events import Observer
 from chronicle.telemetry.masks import Secrets
 from chronicle.transports.seam import Transport
 from chronicle_cli import report
+from chronicle_cli.addresses import PASSPHRASE
 from chronicle_cli.output import configure_logging, make_observer
 from chronicle_cli.settings import Output, Work
 
@@ -40,7 +42,7 @@ def pipeline_of(work: Work, policy: Policy) -> Pipeline:
 
 
 def observe(output: Output, queue: str, syncer: str, transport: Transport, *urls: str) -> Observer:
-    """Who tells the person or the log what happens; the passwords of these URLs show nowhere.
+    """Who tells the person or the log what happens; a passphrase and these URLs' passwords show nowhere.
 
     From here on it is so for Python's own logging, too.
     """
@@ -52,7 +54,7 @@ def observe(output: Output, queue: str, syncer: str, transport: Transport, *urls
         queue,
         syncer,
         transport.place,
-        secrets=Secrets(password for url in urls for password in passwords_in(url)),
+        secrets=Secrets([os.environ.get(PASSPHRASE, ""), *chain.from_iterable(map(passwords_in, urls))]),
     )
     configure_logging(observer, output.log_level)
     return observer

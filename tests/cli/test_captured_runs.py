@@ -100,6 +100,44 @@ def test_a_capture_replayed_gives_the_same_verdicts(folder: Path) -> None:
         assert "chronicle: " not in one.err
 
 
+@pytest.mark.parametrize("quorum", [False, True])
+def test_a_capture_of_rabbitmq_replayed_gives_the_same_verdicts(
+    rabbit: Broker, folder: Path, quorum: bool
+) -> None:
+    queue = rabbit.queues.name("verdicts")
+    rabbit.queues.declare_with_dead_letters(queue, quorum=quorum)
+    sent = (folder / "m.jsonl").read_bytes().splitlines()
+    rabbit.queues.publish(queue, *sent, headers={"h": b"\0"})
+    said = run(
+        "consume", "--queue", queue, "--syncer", "s.py:sync", "--until-empty", *QUIET, "--concurrency", "3",
+        "--capture", "c.sealed", "--encrypt", cwd=folder, env=SECRET | {"CHRONICLE_URL": rabbit.url},
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    again = replay(folder, "c.sealed", env=SECRET)
+    assert again.out.splitlines()[:4] == [
+        "      30  messages",
+        "      18  synced, ack",
+        "       9  failed, dead-letter",
+        "       3  asked, drop",
+    ]
+    assert run("publish", "--queue", "back", "c.sealed", cwd=folder, env=SECRET).code == 0
+    with sqlite3.connect(folder / "chronicle.db") as db:
+        back = [body for (body,) in db.execute("SELECT body FROM contents")]
+    assert sorted(back) == sorted(sent)
+
+
+def test_a_passphrase_is_hidden_from_the_log(folder: Path) -> None:
+    """Z4: whatever a syncer logs."""
+    (folder / "s.py").write_text(
+        "import logging, os\ndef sync(m):\n"
+        "    logging.error('it is %s', os.environ['CHRONICLE_PASSPHRASE'])\n    return True\n"
+    )
+    said = consume(folder, "--capture", "c.sealed", "--encrypt", env=SECRET)
+    assert said.code == 0
+    assert "it is" in said.err
+    assert "hunter22" not in said.err
+
+
 def test_a_capture_grows_from_run_to_run(folder: Path) -> None:
     for _ in range(2):
         assert consume(folder, "--capture", "c.sealed", "--encrypt", env=SECRET).code == 0
