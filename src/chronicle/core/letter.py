@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chronicle.core.body import parse
 from chronicle.core.death import Death, came_from, death_of
 from chronicle.core.delivery import Delivery, count
-from chronicle.errors import InvalidMessage
+from chronicle.core.names import names_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Letter:
 
 def letter_of(delivery: Delivery, queue: str) -> Letter:
     """Read a delivery of a dead-letter queue; `queue` is the one whose dead letters these are."""
-    action_id, schema = _names(delivery.body)
+    action_id, schema = names_in(delivery.body)
     death = death_of(delivery)
     return Letter(
         action_id,
@@ -43,14 +42,3 @@ def letter_of(delivery: Delivery, queue: str) -> Letter:
         count(delivery.headers.get("x-delivery-count")),
         delivery.envelope.fault,
     )
-
-
-def _names(body: bytes) -> tuple[int | None, str]:
-    try:
-        message = parse(body, len(body))
-    except InvalidMessage:
-        return None, ""
-    if not isinstance(message, dict):
-        return None, ""
-    action_id, schema = message.get("actionId"), message.get("schema")
-    return action_id if type(action_id) is int else None, schema if isinstance(schema, str) else ""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from chronicle.core.body import parse
 from chronicle.core.delivery import Delivery, completed_cycles
+from chronicle.core.names import action_id_of
 from chronicle.core.outcome import Exhausted
 from chronicle.errors import CannotDecrypt, InvalidMessage
 from chronicle.proca.normalise import copy_ids, merge_contact
@@ -73,8 +74,7 @@ class Pipeline:
         if not isinstance(message, dict):
             raise InvalidMessage("the body is not a JSON object")
         notes, opened = self._proca(message) if self.schema is Schema.PROCA else PLAIN
-        action_id = message.get("actionId")
-        return Prepared(message, action_id if type(action_id) is int else None, notes, opened)
+        return Prepared(message, action_id_of(message), notes, opened)
 
     def _proca(self, message: dict[str, Any]) -> Unsealing:
         """Check, normalise and open a message of a proca server in place."""

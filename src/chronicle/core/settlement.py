@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from chronicle.core.delivery import Delivery
-from chronicle.core.outcome import Outcome, Verdict
+from chronicle.core.names import names_in
+from chronicle.core.outcome import Action, Interrupted, Outcome, Verdict
 
 
 class Fate(StrEnum):
@@ -31,3 +32,17 @@ class Settlement:
     opened: bool = False  # its personal data was sealed and could be read
     fate: Fate = Fate.OPEN
     error: str = ""
+
+
+def interrupted(delivery: Delivery) -> Settlement:
+    """A delivery whose syncer was not done when the process ended; named as well as it can be (D-11)."""
+    settlement = Settlement(delivery, Interrupted(), Verdict(Action.LEAVE, "interrupted"))
+    settlement.action_id, _ = names_in(delivery.body)
+    return settlement
+
+
+def not_taken(settlement: Settlement, error: str) -> Settlement:
+    """A verdict that a lost connection took with it: the message comes again (R-000-42)."""
+    if settlement.fate is not Fate.STALE:
+        settlement.fate, settlement.error = Fate.FAILED, error
+    return settlement

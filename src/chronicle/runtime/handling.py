@@ -11,13 +11,13 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from chronicle.core.body import parse
 from chronicle.core.delivery import Delivery
+from chronicle.core.names import names_in
 from chronicle.core.outcome import Asked, Failed, Fatal, Invalid, Outcome, Synced
 from chronicle.core.pipeline import Pipeline, Prepared, Schema
 from chronicle.core.policy import OnException, Policy, decide
 from chronicle.core.settlement import Settlement
-from chronicle.errors import Ask, CannotDecrypt, InvalidMessage, MessageError
+from chronicle.errors import Ask, CannotDecrypt, MessageError
 from chronicle.telemetry.masks import mask, trace_of
 
 SYNCED = Synced()
@@ -118,14 +118,8 @@ class Handling:
 
     def _id_in(self, delivery: Delivery) -> int | None:
         """The action's id in a message that was never prepared, so that the log can name it (D-3, Z16)."""
-        if self._pipeline.schema is Schema.RAW:
-            return None
-        try:
-            message = parse(delivery.body, self._pipeline.max_body)
-        except InvalidMessage:
-            return None
-        action_id = message.get("actionId") if isinstance(message, dict) else None
-        return action_id if type(action_id) is int else None
+        too_large = len(delivery.body) > self._pipeline.max_body
+        return None if too_large or self._pipeline.schema is Schema.RAW else names_in(delivery.body)[0]
 
 
 def _differ(one: Any, other: Any) -> bool:

@@ -16,8 +16,8 @@ from time import monotonic
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Event
-from chronicle.core.outcome import Action, Fatal, Interrupted, Verdict
-from chronicle.core.settlement import Settlement
+from chronicle.core.outcome import Action, Fatal
+from chronicle.core.settlement import Settlement, interrupted, not_taken
 from chronicle.errors import BrokerError, BrokerRefused, ChronicleError, ConnectionLost, OperatorError
 from chronicle.runtime.breaker import SealBreaker
 from chronicle.runtime.handling import Handling
@@ -28,6 +28,7 @@ from chronicle.runtime.shelf import Shelf
 from chronicle.runtime.telling import Telling
 from chronicle.runtime.watch import Watch
 from chronicle.runtime.workers import make_workers
+from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
 from chronicle.telemetry.masks import trace_of
@@ -170,7 +171,7 @@ class Runner:
         self._running -= len(self._workers.discard())
         self._shelf.empty()
         if self._stopping():
-            self._leave([_left(delivery) for delivery in self._held])
+            self._leave([interrupted(delivery) for delivery in self._held])
         self._held.clear()
         self.counters.reconnects += 1
         self._tell.lost(error, self._running)
@@ -181,7 +182,7 @@ class Runner:
     def _given_up(self, error: ChronicleError) -> bool:
         """Whether the broker has sent the same nonsense once too often (RB13); then the end is decided."""
         if self._patience.unreadable:
-            self._fail(Exit.FATAL, f"{error}; the same again after every reconnect")
+            self._fail(Exit.FATAL, f"{error}; the same again after every reconnect", name=events.UNREADABLE)
         return self._patience.unreadable
 
     def _sleep_until(self, due: float) -> None:
@@ -231,14 +232,14 @@ class Runner:
                 self._leave((settlement,))
             else:
                 if self._seals.broken_by(settlement):
-                    self._fail(Exit.OPERATOR, self._seals.problem)
+                    self._fail(Exit.OPERATOR, self._seals.problem, name=events.CIRCUIT_OPEN)
                 self._shelf.put(settlement, now)
 
     def _settle(self, work: Sequence[Settlement]) -> None:
         try:
             settled = self._transport.settle(work)
-        except ConnectionLost:
-            self.counters.ack_retry += len(work)
+        except ConnectionLost as error:
+            self._account([not_taken(settlement, str(error)) for settlement in work])
             raise
         self._account(settled)
 
@@ -311,16 +312,16 @@ class Runner:
     def _failing(self) -> bool:
         return self._ending is not None and self._ending.code is not Exit.DONE
 
-    def _fail(self, code: Exit, reason: str, trace: str = "") -> None:
+    def _fail(self, code: Exit, reason: str, trace: str = "", name: str = events.FATAL) -> None:
         """Stop for a reason that nothing can mend: settle what is finished, wait a moment, go (D-17)."""
         if self._failing():
             return
-        self._tell.failed(code, reason, trace)
+        self._tell.failed(name, reason, trace)
         self._decide(code, reason, trace)
         self._deadline = self._clock() + FATAL_GRACE
         discarded = self._workers.discard()
         self._running -= len(discarded)
-        self._leave([_left(delivery) for delivery in discarded])
+        self._leave([interrupted(delivery) for delivery in discarded])
         self._shelf.hurry()
         self._transport.machine.fire(Event.STOP)
 
@@ -353,7 +354,7 @@ class Runner:
 
     def _finish(self, event: Event) -> None:
         """Name what stays unfinished, and leave the loop."""
-        self._leave([_left(delivery) for delivery in self._held])
+        self._leave([interrupted(delivery) for delivery in self._held])
         self._transport.machine.fire(event)
         self._over = True
 
@@ -388,7 +389,3 @@ class Runner:
         self._tell.stopped(code, reason, self._unfinished, self.counters)
         self._observer.close(self.counters)
         return Ending(code, reason, self.counters, stuck, self._ending.trace)
-
-
-def _left(delivery: Delivery) -> Settlement:
-    return Settlement(delivery, Interrupted(), Verdict(Action.LEAVE, "interrupted"))

@@ -51,9 +51,8 @@ class Telling:
     def stopping(self, reason: str, unsettled: int) -> None:
         self._say(events.STOPPING, logging.INFO, f"stopping: {reason}", unsettled=unsettled)
 
-    def failed(self, code: Exit, reason: str, trace: str) -> None:
-        """The run cannot go on: the operator's fault is the key store's, every other the syncer's."""
-        name = events.CIRCUIT_OPEN if code is Exit.OPERATOR else events.FATAL
+    def failed(self, name: str, reason: str, trace: str) -> None:
+        """The run cannot go on."""
         self._say(name, logging.CRITICAL, reason, trace=trace)
 
     def did_not_close(self, error: BaseException) -> None:

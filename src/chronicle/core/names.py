@@ -1,0 +1,26 @@
+"""What names a message: the id of its action and its schema, as far as they can be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chronicle.core.body import parse
+from chronicle.errors import InvalidMessage
+
+
+def action_id_of(message: dict[str, Any]) -> int | None:
+    """The action's id; anything but a whole number is not one, and might be somebody's name."""
+    action_id = message.get("actionId")
+    return action_id if type(action_id) is int else None
+
+
+def names_in(body: bytes) -> tuple[int | None, str]:
+    """Action id and schema of a body nobody has parsed; a body that cannot be read has neither."""
+    try:
+        message = parse(body, len(body))
+    except InvalidMessage:
+        return None, ""
+    if not isinstance(message, dict):
+        return None, ""
+    schema = message.get("schema")
+    return action_id_of(message), schema if isinstance(schema, str) else ""
