@@ -1,0 +1,110 @@
+"""Dead letters on a queue of any kind, for tests of what is done to them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from chronicle.core.machine import Event
+from chronicle.core.outcome import Synced
+from chronicle.core.settlement import Settlement
+from chronicle.runtime.deadletters import REMOVED
+from chronicle.transports.catalog import open_publisher, open_transport
+from chronicle.transports.seam import Connector, Outgoing
+from support.cli import Said, run
+from support.queues import Queues
+
+CANARY = "Wandacanary"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message taken off a queue."""
+
+    body: bytes
+    headers: Mapping[str, Any]
+    redelivered: bool
+
+    @property
+    def id(self) -> int:
+        return int(json.loads(self.body)["actionId"])
+
+
+@dataclass(frozen=True, slots=True)
+class DeadHouse:
+    """A queue and its dead letters at some broker."""
+
+    url: str
+    queue: str
+    folder: Path
+    kind: str
+    queues: Queues | None = None
+
+    @property
+    def dlq(self) -> str:
+        return f"{self.queue}.dlq"
+
+    def put(self, queue: str, messages: Iterable[Outgoing]) -> None:
+        waiting = list(messages)
+        with open_publisher(replace(self._connector, queue=queue)) as publisher:
+            for at in range(0, len(waiting) or 1, 500):
+                publisher.publish(waiting[at : at + 500])
+
+    def die(self, *ids: int, **headers: Any) -> None:
+        """Dead letters of these actions; a header's dashes are written as underscores."""
+        told = {"x-chronicle-queue": self.queue, "x-chronicle-reason": "the syncer returned False"}
+        written = told | {name.replace("_", "-"): value for name, value in headers.items()}
+        self.put(self.dlq, [Outgoing(action(number), written) for number in ids])
+
+    def take(self, queue: str) -> list[Found]:
+        """Everything that is in a queue, out of it."""
+        transport = open_transport(replace(self._connector, queue=queue, prefetch=500))
+        transport.machine.fire(Event.CONNECT)
+        waiting = transport.open(lambda: False) or 0
+        found: list[Found] = []
+        try:
+            while len(found) < waiting:
+                batch = transport.receive(500, 5.0)
+                found += [Found(one.body, one.headers, one.redelivered) for one in batch]
+                transport.settle([Settlement(one, Synced(), REMOVED) for one in batch])
+        finally:
+            transport.close()
+        return found
+
+    def depth(self, queue: str) -> int:
+        transport = open_transport(replace(self._connector, queue=queue))
+        if self.queues is not None:
+            return self.queues.depth(queue)
+        transport.machine.fire(Event.CONNECT)
+        try:
+            return transport.open(lambda: False) or 0
+        finally:
+            transport.close()
+
+    def ids(self, queue: str) -> list[int]:
+        return [one.id for one in self.take(queue)]
+
+    def dlq_command(self, *args: str, **environ: str) -> Said:
+        """`chronicle dlq …` over this queue."""
+        return run("dlq", *args, *self.where, cwd=self.folder, env=self.env | environ)
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        return ("--queue", self.queue)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"CHRONICLE_URL": self.url}
+
+    @property
+    def _connector(self) -> Connector:
+        return Connector(self.url, self.queue)
+
+
+def action(number: int) -> bytes:
+    """An action whose contact must not show anywhere."""
+    contact = {"email": f"{CANARY}{number}@example.org", "firstName": CANARY}
+    return json.dumps({"schema": "proca:action:2", "actionId": number, "contact": contact}).encode()
