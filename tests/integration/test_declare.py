@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pika
@@ -172,11 +173,25 @@ def test_somebody_elses_exclusive_queue_is_refused(rabbit: Broker, name: str) ->
 
 
 def test_a_broker_that_never_answers_is_given_up(rabbit: Broker, name: str) -> None:
-    """Never a silent hang, neither at the door nor later."""
+    """Never a silent hang at the door."""
     with Proxy(rabbit.url) as proxy:
         proxy.set(Mode.BLACK_HOLE)
         with pytest.raises(BrokerUnreachable):
             declare(f"{proxy.url_for(rabbit.url)}?connection_timeout=500", name)
+
+
+def test_a_broker_that_falls_silent_is_given_up(rabbit: Broker, api: ManagementApi, name: str) -> None:
+    """Never a silent hang later: missed heartbeats end it, and the next try finishes what was begun."""
+    options = QueueOptions(exchange=f"{name}.main", retry_delays=(1.0, 2.0, 3.0, 4.0))
+    with Proxy(rabbit.url, delay=0.05) as proxy, ThreadPoolExecutor(1) as elsewhere:
+        proxy.set(Mode.DELAY)
+        url = f"{proxy.url_for(rabbit.url)}?heartbeat=1"
+        declaring = elsewhere.submit(declare, url, name, options)
+        wait_for(lambda: api.exchanges(name), PATIENCE, "the first step")
+        proxy.set(Mode.BLACK_HOLE)
+        with pytest.raises(BrokerUnreachable):
+            declaring.result(PATIENCE)
+    assert {done for _, done in declare(rabbit.url, name, options)} == {Done.MADE, Done.THERE, Done.BOUND}
 
 
 @pytest.mark.parametrize("queue_type", list(QueueType))
