@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
-from chronicle.core.topology import DEFAULT_EXCHANGE
+from chronicle.core.topology import DEFAULT_EXCHANGE, dead_letter_queue
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.management import Api, NoAnswer, management_of
 from chronicle.transports.rabbitmq.parameters import tls_context
@@ -63,7 +63,11 @@ def preflight(
     management = management_of(management_url, address_of(connector.url, connector.extras))
     api = Api(management, tls_context(connector.tls) if management.tls else None)
     deadline = clock() + POLICY_PATIENCE
+    own = dead_letter_queue(connector.queue)
     try:
+        if connector.retry_delays and api.queue(own) is not None:
+            # With retry:N chronicle carries a dead letter there itself, confirmed (see courier.py).
+            return Prospect(Keeping.KEPT, f"in the queue {own!r}")
         while True:
             prospect = prospect_of(api, connector.queue)
             if prospect is not None:
