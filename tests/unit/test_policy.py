@@ -66,6 +66,38 @@ def test_D_1_requeueing_for_ever_grows_its_delay() -> None:
     assert decide(Failed(), FRESH, Policy()).delay == 0.0
 
 
+@pytest.mark.parametrize(
+    ("tries", "action", "delay"),
+    [
+        (1, "retry", 5.0),
+        (2, "retry", 30.0),
+        (3, "retry", 30.0),
+        (4, "dead-letter", 0.0),
+        (9, "dead-letter", 0.0),
+    ],
+)
+def test_R_003_23_and_24_tries_are_counted_and_the_last_delay_repeats(
+    tries: int, action: str, delay: float
+) -> None:
+    policy = Policy(OnFailure.RETRY, max_attempts=4, retry_delays=(5.0, 30.0))
+    came = Delivery(b"", queue="q", transport="test", counted=tries - 1)
+    verdict = decide(Failed(WHY), came, policy)
+    assert (verdict.action, verdict.delay, verdict.reason) == (action, delay, WHY)
+
+
+def test_R_003_8_one_attempt_is_no_retry() -> None:
+    assert decide(Failed(), FRESH, Policy(OnFailure.RETRY, max_attempts=1)).action is Action.DEAD_LETTER
+
+
+def test_D_3_waits_in_retry_queues_of_our_own_are_no_rounds() -> None:
+    ours = {"queue": "q.retry.5s", "reason": "expired", "count": 9}
+    theirs = {"queue": "org.1.fail", "reason": "expired", "count": 2}
+    assert completed_cycles({"x-death": [ours]}, "q") == 0
+    assert completed_cycles({"x-death": [ours, theirs]}, "q") == 2
+    assert completed_cycles({"x-death": [theirs, ours]}, "q") == 2
+    assert completed_cycles({"x-death": [ours]}, "other") == 9
+
+
 def test_D_16_a_syncer_chooses_the_delay() -> None:
     assert decide(Asked(Retry(after=2.5), WHY), FRESH, Policy()).delay == 2.5
     assert decide(Asked(Retry(), WHY), FRESH, Policy()).delay is None

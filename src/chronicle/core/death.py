@@ -136,9 +136,9 @@ def revived(headers: Facts) -> dict[str, Any]:
 
 
 def capped(text: str) -> str:
-    """At most LONGEST bytes, cut between characters."""
+    """At most LONGEST bytes, cut between characters; half a character, which no broker takes, is replaced."""
     raw = text.encode("utf-8", "replace")
-    return text if len(raw) <= LONGEST else raw[: LONGEST - 3].decode("utf-8", "ignore") + "…"
+    return raw.decode() if len(raw) <= LONGEST else raw[: LONGEST - 3].decode("utf-8", "ignore") + "…"
 
 
 def _text(value: object) -> str:
