@@ -19,9 +19,10 @@ class SealBreaker:
         self._in_a_row = 0
 
     def broken_by(self, settlement: Settlement) -> bool:
-        """Whether this one is the one too many."""
+        """Whether this is one too many: it, and those that come after it, must stay in the queue."""
         if isinstance(settlement.outcome, Invalid) and settlement.outcome.sealed:
             self._in_a_row += 1
-        elif settlement.opened:
+            return self._in_a_row >= LIMIT
+        if settlement.opened:
             self._in_a_row = 0
-        return self._in_a_row == LIMIT
+        return False

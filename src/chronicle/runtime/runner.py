@@ -230,9 +230,10 @@ class Runner:
             if settlement.verdict.action is Action.LEAVE:
                 self._watch_for_fatal(settlement)
                 self._leave((settlement,))
+            elif self._seals.broken_by(settlement):
+                self._fail(Exit.OPERATOR, self._seals.problem, name=events.CIRCUIT_OPEN)
+                self._leave((interrupted(settlement.delivery),))
             else:
-                if self._seals.broken_by(settlement):
-                    self._fail(Exit.OPERATOR, self._seals.problem, name=events.CIRCUIT_OPEN)
                 self._shelf.put(settlement, now)
 
     def _settle(self, work: Sequence[Settlement]) -> None:
