@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from itertools import pairwise
@@ -176,7 +177,8 @@ def test_who_may_not_publish_is_told_at_the_start(rabbit: Broker, stage: Stage) 
     user = stage.queues.name("user")
     rabbit.node.ctl("add_user", user, "secret")
     try:
-        rabbit.node.ctl("set_permissions", user, "^$", "^$", ".*")
+        reading = f"^{re.escape(stage.queue)}$"
+        rabbit.node.ctl("set_permissions", user, "^$", "^$", reading)
         stage.publish(BODY)
         url = stage.url.replace("guest:guest", f"{user}:secret")
         process = stage.start("no", *options(3), env={"CHRONICLE_URL": url})
@@ -184,7 +186,7 @@ def test_who_may_not_publish_is_told_at_the_start(rabbit: Broker, stage: Stage) 
         assert "may not publish to the default exchange" in process.stderr
         assert stage.calls() == []
 
-        rabbit.node.ctl("set_permissions", user, "^$", r"^amq\.default$", ".*")
+        rabbit.node.ctl("set_permissions", user, "^$", r"^amq\.default$", reading)
         process = stage.start("no", *options(3), env={"CHRONICLE_URL": url})
         stage.dead_letters(1)
         stop(process)
