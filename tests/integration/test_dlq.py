@@ -19,6 +19,7 @@ from chronicle.transports.catalog import declare_topology
 from chronicle.transports.seam import Connector, Outgoing
 from support.deadhouse import CANARY, DeadHouse, action
 from support.fixtures import StartChronicle
+from support.proxy import Proxy
 from support.waiting import wait_for
 
 SYNCER = """
@@ -165,13 +166,18 @@ def test_a_message_that_dies_again_waits_for_the_next_run(
     wait_for(lambda: house.depth(house.dlq) == 300, 30, "all dead again")
     consumer.signal(signal.SIGTERM)
     assert consumer.wait() == 0
+    # Now the broker, not the test, has written where they died.
+    assert house.dlq_command("redrive", "--limit", "299").out.count(house.queue) == 1
+    assert {one.headers[REDRIVES] for one in house.take(house.queue)} == {2}
     assert {one.headers[REDRIVES] for one in house.take(house.dlq)} == {1}
+    assert house.dlq_command("list").out == f"{house.dlq}: 0 dead letters of {house.queue}\n"
 
 
 def test_ten_thousand_with_kill_in_the_middle(house: DeadHouse, chronicle: StartChronicle) -> None:
     """None is lost; what is in both queues is no more than a few batches."""
     house.die(*range(10_000))
-    killed = chronicle("dlq", "redrive", *house.where, env=house.env)
+    # Slow enough that the middle cannot be missed.
+    killed = chronicle("dlq", "redrive", *house.where, "--rate", "2000/s", env=house.env)
     wait_for(lambda: house.depth(house.queue) >= 2_000, 60, "some to be moved")
     killed.kill()
     moved = house.depth(house.queue)
@@ -182,6 +188,31 @@ def test_ten_thousand_with_kill_in_the_middle(house: DeadHouse, chronicle: Start
     found = Counter(house.ids(house.queue))
     assert sorted(found) == list(range(10_000))
     assert found.total() - 10_000 <= 3 * BATCH
+
+
+def test_a_lost_connection_loses_nothing(house: DeadHouse, chronicle: StartChronicle) -> None:
+    """Exit 3, the count so far, and every message in one of the queues."""
+    if house.queues is None:
+        pytest.skip("the embedded queue has no connection to lose")
+    house.die(*range(2_000))
+    with Proxy(house.url) as proxy:
+        run = chronicle(
+            "dlq",
+            "redrive",
+            *house.where,
+            "--rate",
+            "1000/s",
+            env={"CHRONICLE_URL": proxy.url_for(house.url)},
+        )
+        wait_for(lambda: house.depth(house.queue) >= 200, 30, "some to be moved")
+        proxy.refuse()
+        proxy.cut()
+        assert run.wait(90) == 3
+    assert "run it again" in run.stderr
+    wait_for(lambda: house.depth(house.queue) + house.depth(house.dlq) >= 2_000, 30, "all to be given back")
+    found = Counter(house.ids(house.queue) + house.ids(house.dlq))
+    assert sorted(found) == list(range(2_000))
+    assert found.total() - 2_000 <= 3 * BATCH
 
 
 def test_an_interrupted_redrive_says_how_far_it_came(house: DeadHouse, chronicle: StartChronicle) -> None:
