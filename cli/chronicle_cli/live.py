@@ -137,6 +137,7 @@ class LiveView:
         numbers.add_row("done", f"{counters.ack:,} acked", f"{counters.received:,} received")
         trouble = {
             "requeued": counters.requeued,
+            "retried": counters.retried,
             "dead-lettered": counters.dead_lettered,
             "dropped": counters.dropped,
             "late": counters.stale,

@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import BinaryIO
 
 import click
 
 from chronicle.core.account import account_of, tells_outcome, went_wrong
 from chronicle.core.delivery import Delivery
-from chronicle.core.record import dump, to_record
+from chronicle.core.record import to_record
 from chronicle.core.settlement import Settlement
 from chronicle.errors import SettingError
+from chronicle.runtime.captures import CaptureFile, open_capture
 from chronicle.runtime.job import Bounds, Exit, Job, Lifecycle
 from chronicle.runtime.loader import Syncer, load
 from chronicle.runtime.sources import STDIN, Found, Reader, find_messages
@@ -177,29 +177,29 @@ def failed_before(found: Iterator[Found], tell: Callable[[str], None]) -> Iterat
 
 
 class DeadLetterFile:
-    """Where `--dead-letters` go: created only for its owner, because bodies are personal data."""
+    """Where `--dead-letters` go: a file like a capture, each record written as soon as its message died."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path
-        self._file: BinaryIO | None = None
+        self._file: CaptureFile | None = None
 
     def __enter__(self) -> DeadLetterFile:
         if self._path is not None:
-            try:
-                number = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            except OSError as error:
-                raise SettingError(
-                    f"--dead-letters {self._path}: {error.strerror}", "name a file that can be written"
-                ) from None
-            self._file = os.fdopen(number, "ab")
+            self._file = open_capture(self._path, None, tell=report.warn)
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._file is not None:
-            self._file.close()
+            self._file.abandon()
 
     def write(self, settlement: Settlement) -> None:
-        if self._file is not None:
-            account = account_of(settlement, int(time.time() * 1000))
-            self._file.write(dump(to_record(settlement.delivery, account)) + b"\n")
-            self._file.flush()
+        if self._file is None:
+            return
+        account = account_of(settlement, int(time.time() * 1000))
+        try:
+            self._file.write([to_record(settlement.delivery, account)])
+        except OSError as error:
+            raise SettingError(
+                f"--dead-letters {self._path} cannot be written: {error.strerror}",
+                "make room, and replay the messages that are missing there",
+            ) from None

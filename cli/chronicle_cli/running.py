@@ -19,7 +19,7 @@ from chronicle.telemetry.masks import Secrets
 from chronicle.transports.seam import Transport
 from chronicle_cli import report
 from chronicle_cli.addresses import PASSPHRASE
-from chronicle_cli.output import configure_logging, make_observer
+from chronicle_cli.output import configure_logging, is_terminal, make_observer
 from chronicle_cli.settings import Output, Work
 
 
@@ -75,11 +75,18 @@ def run(
     """Run the job to its end; the exit code. Who must be able to end the run is told how at its `begin`."""
     runner = Runner(job, transport, observer)
     begin(runner.stop)
-    with stop_on_signal(runner.stop, lambda: report.note("second signal: unfinished messages go back")):
+    with stop_on_signal(runner.stop, last_words):
         ending = runner.run()
     if ending.stuck:
         leave_now(int(ending.code))
     return int(ending.code)
+
+
+def last_words() -> None:
+    """What is said before a second signal ends the process; the live view had hidden the cursor."""
+    if is_terminal(sys.stderr):
+        os.write(sys.stderr.fileno(), b"\x1b[?25h\n")
+    report.note("second signal: unfinished messages go back")
 
 
 def leave_now(code: int) -> None:

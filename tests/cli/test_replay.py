@@ -165,7 +165,7 @@ class TestDeadLetters:
         write_lines(tmp_path / "m.jsonl", "yes")
         said = replay(tmp_path, "m.jsonl", "--dead-letters", "no/such/folder")
         assert said.code == 2
-        assert said.problems == ["chronicle: --dead-letters no/such/folder: No such file or directory"]
+        assert said.problems == ["chronicle: no/such/folder cannot be written: No such file or directory"]
         assert seen(tmp_path) == []
 
 

@@ -64,7 +64,7 @@ def test_three_tries_then_the_dead_letters(stage: Stage) -> None:
     assert [call["attempts"] for call in calls] == [1, 2, 3]
     waits = [later["at"] - earlier["at"] for earlier, later in pairwise(calls)]
     assert all(wait >= delay for wait, delay in zip(waits, DELAYS, strict=True))
-    assert counted(process) == {"received": 3, "nack": 3, "requeued": 2, "dead_lettered": 1}
+    assert counted(process) == {"received": 3, "nack": 3, "retried": 2, "dead_lettered": 1}
     assert [line["attempts"] for line in process.lines("message.retried")] == [1, 2]
 
     assert letter.body == BODY
@@ -105,7 +105,7 @@ def test_a_message_that_gets_well_is_acknowledged(stage: Stage) -> None:
     process = stage.start("third_time", *options(5))
     wait_for(lambda: len(process.lines("message.acked")) == 2, PATIENCE, "two acks")
     stop(process)
-    assert counted(process) == {"received": 6, "ack": 2, "nack": 4, "requeued": 4}
+    assert counted(process) == {"received": 6, "ack": 2, "nack": 4, "retried": 4}
     assert [stage.queues.depth(queue) for queue in (stage.queue, stage.dead)] == [0, 0]
     assert waiting(stage.queues, stage.queue) == 0
 

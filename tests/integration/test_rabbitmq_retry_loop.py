@@ -158,5 +158,5 @@ def test_counted_retries_work_inside_the_loop(stage: Stage, quorum: bool) -> Non
 
     assert [call["attempts"] for call in stage.calls()] == [1, 2, 2]
     assert dropped["reason"] == "2 retries, limit 1"
-    assert counted(process) == {"received": 4, "nack": 3, "requeued": 1, "dead_lettered": 2, "dropped": 1}
+    assert counted(process) == {"received": 4, "nack": 3, "retried": 1, "dead_lettered": 2, "dropped": 1}
     assert [stage.queues.depth(queue) for queue in (loop.queue, loop.fail, waiting.name)] == [0, 0, 0]

@@ -112,7 +112,7 @@ def open_capture(
     except BaseException as error:
         os.close(descriptor)
         if isinstance(error, OSError):
-            raise SettingError(f"the capture {path} cannot be written: {error.strerror}") from None
+            raise SettingError(f"{path} cannot be written: {error.strerror}") from None
         raise
 
 
@@ -127,7 +127,7 @@ def _opened(path: str, new: bool) -> int:
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
             why = "it is a symbolic link"
         raise SettingError(
-            f"the capture {path} cannot be written: {why}", "name a file that can be"
+            f"{path} cannot be written: {why}", "name a file that can be"
         ) from None
     try:
         facts = os.fstat(descriptor)

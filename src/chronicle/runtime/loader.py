@@ -77,7 +77,7 @@ def look_at(target: Any, name: str, file: str = "") -> Syncer:
         file=file,
         target=target,
         is_async=inspect.iscoroutinefunction(function),
-        takes_delivery=_parameters(function, name) >= 2,
+        takes_delivery=_takes_delivery(function, name),
     )
 
 
@@ -98,12 +98,12 @@ def _call_of(target: Any) -> Callable[..., Any]:
     return target.__call__  # type: ignore[no-any-return]
 
 
-def _parameters(function: Callable[..., Any], name: str) -> int:
-    """How many positional arguments it takes: one (message) or two (message, delivery)."""
+def _takes_delivery(function: Callable[..., Any], name: str) -> bool:
+    """Whether it takes (message, delivery), not just (message). An option of its own is not a delivery."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a function written in C says nothing about itself
-        return 1
+        return False
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
     wanted_by_name = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
@@ -113,7 +113,7 @@ def _parameters(function: Callable[..., Any], name: str) -> int:
             f"{name} takes {len(required) + len(wanted_by_name)} arguments",
             "a syncer takes (message) or (message, delivery)",
         )
-    return len(positional)
+    return len(positional) >= 2 and (len(required) == 2 or positional[1].name == "delivery")
 
 
 def _is_file(place: str) -> bool:

@@ -9,13 +9,13 @@ from chronicle.core.settlement import Fate, Settlement
 class Counters:
     """What happened so far. Only the pump writes here, so nothing is locked.
 
-    `nack` is what went back or aside: requeued and dead-lettered together (R-004-41). `stale` are results
+    `nack` is what went back or aside: requeued, retried and dead-lettered (R-004-41). `stale` are results
     that came after their connection was gone, `ack_retry` verdicts the broker did not take, `sealed`
     messages passed on without being decrypted.
     """
 
     __slots__ = ("ack", "ack_retry", "dead_lettered", "dropped", "inflight", "nack", "queued", "received",
-                 "reconnects", "requeued", "sealed", "stale")  # fmt: skip
+                 "reconnects", "requeued", "retried", "sealed", "stale")  # fmt: skip
 
     def __init__(self) -> None:
         self.queued = 0
@@ -23,6 +23,7 @@ class Counters:
         self.ack = 0
         self.nack = 0
         self.requeued = 0
+        self.retried = 0
         self.dead_lettered = 0
         self.dropped = 0
         self.ack_retry = 0
@@ -40,8 +41,11 @@ class Counters:
             action = settlement.verdict.action
             if action is Action.ACK:
                 self.ack += 1
-            elif action in (Action.REQUEUE, Action.RETRY):
+            elif action is Action.REQUEUE:
                 self.requeued += 1
+                self.nack += 1
+            elif action is Action.RETRY:
+                self.retried += 1
                 self.nack += 1
             elif action is Action.DEAD_LETTER:
                 self.dead_lettered += 1
@@ -66,6 +70,7 @@ class Counters:
             "ack": self.ack,
             "nack": self.nack,
             "requeued": self.requeued,
+            "retried": self.retried,
             "dead_lettered": self.dead_lettered,
             "dropped": self.dropped,
             "ack_retry": self.ack_retry,
