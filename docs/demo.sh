@@ -20,8 +20,11 @@ echo "Four supporters signed. One of them left no e-mail address, and the syncer
 show publish --queue demo "$demo/messages.jsonl"
 run demo my_crm:sync
 
-printf '\nThree were acknowledged. The one that failed was tried twice and waits in the dead letters, demo.dlq.\n'
-echo "The syncer is mended, and the dead letter brought back:"
-run demo.dlq my_crm:sync_mended
+printf '\nThree were acknowledged. The one that failed was tried twice and waits in the dead letters:\n'
+show dlq list --queue demo
+
+printf '\nThe syncer is mended, and the dead letter brought back:\n'
+show dlq redrive --queue demo
+run demo my_crm:sync_mended
 
 printf '\nNothing was lost. The syncer is docs/demo/my_crm.py; the next step is README.md.\n'
