@@ -110,12 +110,13 @@ class Proxy:
                 continue
             server.settimeout(None)
             line = _Line(client, server)
+            # All at once: a cut in between would find a line whose threads do not run yet.
             with self._change:
                 self._lines.add(line)
-            for replies in (False, True):
-                line.threads.append(threading.Thread(target=self._carry, args=(line, replies), daemon=True))
-            for thread in line.threads:
-                thread.start()
+                for replies in (False, True):
+                    thread = threading.Thread(target=self._carry, args=(line, replies), daemon=True)
+                    line.threads.append(thread)
+                    thread.start()
 
     def _carry(self, line: _Line, replies: bool) -> None:
         source, sink = (line.server, line.client) if replies else (line.client, line.server)
