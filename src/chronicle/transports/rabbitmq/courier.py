@@ -21,7 +21,7 @@ from pika import exceptions, spec
 from pika.channel import Channel
 from pika.frame import Method
 
-from chronicle.core.death import failed, returns_by_expiry
+from chronicle.core.death import COPIES, failed, returns_by_expiry
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Settlement
 from chronicle.core.topology import dead_letter_queue, retry_queue_name
@@ -40,7 +40,9 @@ ANSWER_TIMEOUT: Final = 10.0
 FRAME_ROOM: Final = 20  # of a content header's frame: its own eight bytes, and twelve before the flags
 NOWHERE: Final = ""  # no queue has this name, so what is sent there comes back
 # Counts of a stay in a queue that is over, and orders to the broker to copy a message to further queues.
-LEFT_BEHIND: Final = frozenset((b"x-delivery-count", b"x-acquired-count", b"CC", b"BCC"))
+LEFT_BEHIND: Final = frozenset(
+    (b"x-delivery-count", b"x-acquired-count", *(name.encode() for name in COPIES))
+)
 X_DEATH: Final = frozenset((b"x-death",))
 
 
