@@ -86,6 +86,7 @@ def stopped(process: ChronicleProcess) -> dict[str, Any]:
 
 def counted(process: ChronicleProcess) -> dict[str, int]:
     """The final counters that are not zero, without those that tell of the way and not of the end."""
-    names = ("received", "ack", "nack", "requeued", "retried", "dead_lettered", "dropped", "ack_retry", "stale")
+    names = ("received", "ack", "nack", "requeued", "retried", "dead_lettered", "dropped", "ack_retry",
+             "stale")  # fmt: skip
     line = stopped(process)
     return {name: line[name] for name in names if line[name]}

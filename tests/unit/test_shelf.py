@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronicle.core.delivery import Delivery
+from chronicle.core.delivery import Delivery, Envelope
 from chronicle.core.outcome import Action, Failed, Verdict
 from chronicle.core.settlement import Settlement
 from chronicle.runtime.shelf import Shelf
-from chronicle.transports.seam import Promises
+from chronicle.transports.seam import DeadLetters, Promises
 from support.samples import delivery
 
 PLAIN = Promises("plain")  # neither keeps delays nor counts tries, like RabbitMQ
@@ -97,3 +97,23 @@ def test_RB2_what_waited_on_a_lost_connection_is_the_brokers_again() -> None:
     shelf.empty()
     assert shelf.due(now=1_000) == []
     assert shelf.wait(now=0) == math.inf
+
+
+def test_RB11_a_dead_letter_the_broker_would_lose_stays_in_its_queue() -> None:
+    """Where the broker moves dead letters, a forged list in x-death makes it a requeue that grows."""
+    forged = delivery(b"x", envelope=Envelope({"x-death": [9]}))
+    shelf = Shelf(Promises("rabbitmq", dead_letters=DeadLetters.BROKER))
+    shelf.put(verdict(Action.DEAD_LETTER, given=forged), now=0)
+    assert shelf.due(now=0) == []
+    (kept,) = shelf.due(now=3600)
+    assert kept.verdict.action is Action.REQUEUE
+    assert "x-death" in kept.verdict.reason
+
+
+@pytest.mark.parametrize("deaths", [[], "9", {"count": 9}, [{"count": 9}], None])
+def test_RB11_any_other_x_death_is_no_obstacle(deaths: object) -> None:
+    shelf = Shelf(Promises("rabbitmq", dead_letters=DeadLetters.BROKER))
+    shelf.put(
+        verdict(Action.DEAD_LETTER, given=delivery(b"x", envelope=Envelope({"x-death": deaths}))), now=0
+    )
+    assert [settlement.verdict.action for settlement in shelf.due(now=0)] == [Action.DEAD_LETTER]

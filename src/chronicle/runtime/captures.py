@@ -126,9 +126,7 @@ def _opened(path: str, new: bool) -> int:
         why = (error.strerror if isinstance(error, OSError) else "") or "it is not a usable path"
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
             why = "it is a symbolic link"
-        raise SettingError(
-            f"{path} cannot be written: {why}", "name a file that can be"
-        ) from None
+        raise SettingError(f"{path} cannot be written: {why}", "name a file that can be") from None
     try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):

@@ -9,6 +9,7 @@ from chronicle.errors import ChronicleError, ConnectionLost, ProtocolFault
 from chronicle.runtime.job import Lifecycle
 
 HEALTHY = 10.0  # a connection that lived so long, or delivered, starts the backoff anew
+SHORTEST_TRY = 1.0  # the last try begins when the time is over, and is entitled to this
 FAULT_LIMIT = 5  # so many unreadable answers in a row, and no delivery between them (RB13)
 
 
@@ -69,11 +70,17 @@ class Patience:
     def failed(self, now: float) -> float | None:
         """A try failed: seconds until the next, or None to give up."""
         self.tries += 1
-        limit = self._lifecycle.give_up_after if self.ever_connected else self._lifecycle.startup_timeout
-        if not limit:
-            return self._delay()
-        left = self._away_since + limit - now
+        left = self.left(now)
         return min(self._delay(), left) if left > 0 else None
+
+    def try_from(self, start: float) -> Callable[[float], bool]:
+        """A try begins: a question that says when it has lasted too long, however short the time was."""
+        return lambda now: now - start >= SHORTEST_TRY and self.left(now) <= 0
+
+    def left(self, now: float) -> float:
+        """Seconds until it is time to give up."""
+        limit = self._lifecycle.give_up_after if self.ever_connected else self._lifecycle.startup_timeout
+        return self._away_since + limit - now if limit else float("inf")
 
     def _delay(self) -> float:
         return self._backoff.delay(self.tries, self._luck())

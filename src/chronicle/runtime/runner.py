@@ -18,7 +18,14 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Event
 from chronicle.core.outcome import Action, Fatal
 from chronicle.core.settlement import Settlement, interrupted, not_taken
-from chronicle.errors import BrokerError, BrokerRefused, ChronicleError, ConnectionLost, OperatorError
+from chronicle.errors import (
+    BrokerError,
+    BrokerRefused,
+    BrokerUnreachable,
+    ChronicleError,
+    ConnectionLost,
+    OperatorError,
+)
 from chronicle.runtime.breaker import SealBreaker
 from chronicle.runtime.handling import Handling
 from chronicle.runtime.job import Ending, Exit, Job
@@ -127,18 +134,19 @@ class Runner:
     def _connect(self) -> None:
         machine = self._transport.machine
         machine.fire(Event.CONNECT if machine.can(Event.CONNECT) else Event.BACKOFF_EXPIRED)
+        too_late = self._patience.try_from(self._clock())
         try:
-            queued = self._transport.open(self._stopping)
-        except BrokerRefused as error:
-            if not self._patience.ever_connected:
+            queued = self._transport.open(lambda: self._stopping() or too_late(self._clock()))
+        except (BrokerRefused, BrokerError) as error:
+            if isinstance(error, BrokerRefused) and not self._patience.ever_connected:
                 raise
-            self._failed_try(error)
-            return
-        except BrokerError as error:
             self._failed_try(error)
             return
         if self._stopping():
             return  # perhaps it never opened; what it may have pushed goes back when it closes
+        if too_late(self._clock()):
+            self._failed_try(BrokerUnreachable(f"{self._transport.place}: no answer in time"))
+            return
         if queued is not None and not self._patience.ever_connected:
             self.counters.queued = queued
         now = self._clock()

@@ -11,10 +11,11 @@ from dataclasses import replace
 from itertools import count
 
 from chronicle.core.backoff import Backoff
-from chronicle.core.outcome import Action
+from chronicle.core.death import breaks_the_broker
+from chronicle.core.outcome import Action, Verdict
 from chronicle.core.settlement import Settlement
 from chronicle.core.tries import Tries
-from chronicle.transports.seam import Promises
+from chronicle.transports.seam import DeadLetters, Promises
 
 GROWING = Backoff(initial=1.0, maximum=60.0)  # for a requeue that names no delay of its own
 
@@ -24,6 +25,7 @@ class Shelf:
 
     def __init__(self, promises: Promises) -> None:
         self._keeps_delays = promises.delays
+        self._broker_moves = promises.dead_letters is DeadLetters.BROKER
         self._tries = None if promises.counts else Tries()
         self._ready: list[Settlement] = []
         self._later: list[tuple[float, int, Settlement]] = []
@@ -32,6 +34,8 @@ class Shelf:
 
     def put(self, settlement: Settlement, now: float) -> None:
         verdict = settlement.verdict
+        if self._broker_moves and verdict.action is Action.DEAD_LETTER:
+            verdict = settlement.verdict = safe_to_move(settlement)
         # A retry is kept back by the transport itself, always (D-2).
         if verdict.action is not Action.REQUEUE or verdict.delay == 0:
             self._ready.append(settlement)
@@ -69,3 +73,12 @@ class Shelf:
         """The connection is gone: what waited here is the broker's again."""
         self._ready.clear()
         self._later.clear()
+
+
+def safe_to_move(settlement: Settlement) -> Verdict:
+    """The verdict, unless the broker would lose the message over it: then it stays in its queue, loudly."""
+    verdict = settlement.verdict
+    if not breaks_the_broker(settlement.delivery.headers):
+        return verdict
+    why = "not dead-lettered, because its forged x-death header would make the broker lose it"
+    return Verdict(Action.REQUEUE, f"{verdict.reason}; {why}", None)
