@@ -141,6 +141,16 @@ def canaries() -> Settlement:
     return made
 
 
+@pytest.mark.parametrize("attempts", [2**64 - 1, 10**600])
+def test_z16_forged_attempts_do_not_end_the_run(attempts: int) -> None:
+    """A line that raised would end the process after the message had gone back: a crash for every restart."""
+    lines, stream = json_lines()
+    forged = settlement(Action.REQUEUE)
+    forged.delivery = delivery(envelope=Envelope({"x-chronicle-attempts": attempts}))
+    lines.settled([forged])
+    assert "bits" in read(stream)[0]["attempts"]
+
+
 def both(secrets: Secrets | None = None) -> Iterator[tuple[Any, io.StringIO]]:
     stream = io.StringIO()
     yield JsonLines(stream, logging.DEBUG, ALWAYS, secrets=secrets), stream

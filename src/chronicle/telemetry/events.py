@@ -131,7 +131,7 @@ def verdict_facts(
     facts["redelivered"] = delivery.redelivered
     # The attempts may stand in headers that nobody has decoded; an ack is not worth decoding them.
     if not plain or delivery.redelivered or delivery.counted:
-        facts["attempts"] = delivery.attempts
+        facts["attempts"] = number(delivery.attempts)
     facts["acked"] = verdict.action is Action.ACK and settlement.fate is Fate.DONE
     facts["latency_ms"] = round(settlement.seconds * 1000, 3)
     if plain:
