@@ -41,6 +41,17 @@ def test_a_returned_message_is_not_a_confirmed_one(rabbit: Broker, queue: str) -
         assert publisher.confirmed == len(MESSAGES)
 
 
+def test_a_refusal_counts_for_its_own_batch_only(rabbit: Broker) -> None:
+    """What a later batch put on the queue must not be reported as refused: it would be sent once more."""
+    full = rabbit.queues.declare(rabbit.queues.name(), {"x-max-length": 1, "x-overflow": "reject-publish"})
+    with RabbitPublisher(Connector(rabbit.url, full)) as publisher:
+        with pytest.raises(BrokerRefused, match="full"):
+            publisher.publish(MESSAGES)
+        rabbit.queues.get_all(full)
+        publisher.publish(MESSAGES[:1])
+    assert rabbit.queues.depth(full) == 1
+
+
 def test_a_connection_lost_between_batches_is_opened_again(rabbit: Broker, queue: str) -> None:
     """Nothing was in flight, so nothing is in doubt."""
     with (

@@ -82,6 +82,7 @@ class RabbitPublisher:
             self._disconnect()
             self._connect()
         assert self._channel is not None
+        self._refused = ""  # what an earlier batch met says nothing about this one
         for body, properties in made:
             self._sent += 1
             self._open.add(self._sent)
@@ -100,7 +101,7 @@ class RabbitPublisher:
 
     def _connect(self) -> None:
         """Open connection and channel, check the queue, ask for confirmations."""
-        self._lost, self._ready, self._refused, self._sent = None, False, "", 0
+        self._lost, self._ready, self._sent = None, False, 0
         self._open.clear()
         self._connection = pika.SelectConnection(
             self._parameters,
