@@ -114,11 +114,11 @@ class Courier:
         """Look passively, on a channel that may die of it (RB14)."""
         answers: list[Any] = []
 
-        def ask(channel: Channel) -> None:
-            channel.add_on_close_callback(lambda _channel, error: answers.append(error))
-            channel.queue_declare(queue, passive=True, callback=answers.append)
+        def ask(opened: Channel) -> None:
+            opened.add_on_close_callback(lambda _channel, error: answers.append(error))
+            opened.queue_declare(queue, passive=True, callback=answers.append)
 
-        self.connection.channel(on_open_callback=ask)
+        channel = self.connection.channel(on_open_callback=ask)
         self._wait(lambda: bool(answers), ANSWER_TIMEOUT)
         answer = answers[0]
         if isinstance(answer, exceptions.ChannelClosedByBroker) and answer.reply_code == 404:
@@ -128,6 +128,7 @@ class Courier:
                 f"{self._place}: the broker does not let us look at the queue {queue!r}: {reason(answer)}",
                 "retry:N needs a user that may use this queue and publish to the default exchange",
             )
+        channel.close()
         return True
 
     def _open_channel(self) -> None:
