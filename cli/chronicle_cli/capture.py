@@ -85,7 +85,7 @@ def command(
                 tell=report.warn,
                 advance=advance,
             )
-            with stop_on_signal(copying.stop, lambda: report.note("second signal: ended at once")):
+            with stop_on_signal(copying.stop, lambda: report.last_words("ended at once")):
                 copied = copying.run()
         capture.close()
     except OSError as error:

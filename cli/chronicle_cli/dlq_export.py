@@ -163,7 +163,7 @@ def carried_out(work: Export, sink: Sink | None, aim: Aim, present: int, doing: 
     try:
         with (
             progress(f"of {aim.dead} looked at", present) as advance,
-            stop_on_signal(work.stop, lambda: report.note("second signal: ended at once")),
+            stop_on_signal(work.stop, lambda: report.last_words("ended at once")),
         ):
             tally = work.run(advance)
         if sink is not None:

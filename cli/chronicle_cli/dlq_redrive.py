@@ -16,7 +16,6 @@ from chronicle.runtime.deadletters import NARROW, WIDEST
 from chronicle.runtime.job import Bounds, Exit, Job, Lifecycle
 from chronicle.runtime.loader import load
 from chronicle.runtime.redriving import Redrive, Tally
-from chronicle.runtime.runner import Runner
 from chronicle.runtime.signals import stop_on_signal
 from chronicle.runtime.verifying import Verifying
 from chronicle.transports.catalog import open_publisher, open_transport
@@ -27,7 +26,7 @@ from chronicle_cli.dlq_view import counted
 from chronicle_cli.help import Command, Group, option, stack
 from chronicle_cli.params import POSITIVE
 from chronicle_cli.progress import progress
-from chronicle_cli.running import leave_now, observe, pipeline_of
+from chronicle_cli.running import leave_now, observe, pipeline_of, run_to_end
 from chronicle_cli.settings import check_name
 
 EXAMPLES: Final = """
@@ -128,7 +127,7 @@ def redriven(ctx: click.Context, aim: Aim) -> int:
         try:
             with (
                 progress(f"of {aim.dead} looked at", letters.present) as advance,
-                stop_on_signal(run.stop, lambda: report.note("second signal: ended at once")),
+                stop_on_signal(run.stop, lambda: report.last_words("ended at once")),
             ):
                 run.run(advance)
         except ChronicleError:
@@ -178,9 +177,7 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
         Lifecycle(aim.startup_timeout, ctx.params["drain_timeout"]),
     )
     observer = observe(options.output_of(ctx), aim.dead, found.name, transport, aim.where.url)
-    runner = Runner(job, transport, observer)
-    with stop_on_signal(runner.stop, lambda: report.note("second signal: unfinished messages go back")):
-        ending = runner.run()
+    ending = run_to_end(job, transport, observer)
     counters = ending.counters
     present = transport.present or 0
     click.echo(

@@ -7,6 +7,7 @@ Rule 2: one problem is one line; the remedy is the next.
 from __future__ import annotations
 
 import os
+import sys
 
 import click
 
@@ -28,6 +29,13 @@ def note(text: str) -> None:
     """A line beside the output proper."""
     if text:
         _say(f"chronicle: {text}")
+
+
+def last_words(text: str) -> None:
+    """What is said before a second signal ends the process; a live view or a bar had hidden the cursor."""
+    if sys.stderr.isatty():
+        os.write(sys.stderr.fileno(), b"\x1b[?25h\n")
+    note(f"second signal: {text}")
 
 
 def trace(text: str) -> None:

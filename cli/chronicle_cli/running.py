@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from chronicle.core.pipeline import Pipeline
 from chronicle.core.policy import Policy
-from chronicle.runtime.job import Job
+from chronicle.runtime.job import Ending, Job
 from chronicle.runtime.runner import Runner
 from chronicle.runtime.signals import stop_on_signal
 from chronicle.telemetry.events import Observer
@@ -19,7 +19,7 @@ from chronicle.telemetry.masks import Secrets
 from chronicle.transports.seam import Transport
 from chronicle_cli import report
 from chronicle_cli.addresses import PASSPHRASE
-from chronicle_cli.output import configure_logging, is_terminal, make_observer
+from chronicle_cli.output import configure_logging, make_observer
 from chronicle_cli.settings import Output, Work
 
 
@@ -73,20 +73,23 @@ def run(
     begin: Callable[[Callable[[str], None]], None] = lambda _stop: None,
 ) -> int:
     """Run the job to its end; the exit code. Who must be able to end the run is told how at its `begin`."""
-    runner = Runner(job, transport, observer)
-    begin(runner.stop)
-    with stop_on_signal(runner.stop, last_words):
-        ending = runner.run()
+    ending = run_to_end(job, transport, observer, begin)
     if ending.stuck:
         leave_now(int(ending.code))
     return int(ending.code)
 
 
-def last_words() -> None:
-    """What is said before a second signal ends the process; the live view had hidden the cursor."""
-    if is_terminal(sys.stderr):
-        os.write(sys.stderr.fileno(), b"\x1b[?25h\n")
-    report.note("second signal: unfinished messages go back")
+def run_to_end(
+    job: Job,
+    transport: Transport,
+    observer: Observer,
+    begin: Callable[[Callable[[str], None]], None] = lambda _stop: None,
+) -> Ending:
+    """Run the job under signals, for who has something to say about the end before the process may go."""
+    runner = Runner(job, transport, observer)
+    begin(runner.stop)
+    with stop_on_signal(runner.stop, lambda: report.last_words("unfinished messages go back")):
+        return runner.run()
 
 
 def leave_now(code: int) -> None:
