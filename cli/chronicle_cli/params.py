@@ -15,7 +15,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import click
 from click.core import ParameterSource
 
-from chronicle.core.policy import OnFailure
+from chronicle.core.policy import FAILURE_FORMS, OnFailure, parse_on_failure
 from chronicle.core.units import parse_duration, parse_size
 
 Member = TypeVar("Member", bound=StrEnum)
@@ -134,22 +134,17 @@ class Failure(click.ParamType[tuple[OnFailure, int]]):
     """What a failed message gets; with `retry:N` the number of tries, else zero."""
 
     name = "choice"
-    forms = tuple("retry:N" if member is OnFailure.RETRY else member.value for member in OnFailure)
-    metavar = "[" + "|".join(forms) + "]"
+    metavar = "[" + "|".join(FAILURE_FORMS) + "]"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[OnFailure, int]:
         if isinstance(value, tuple):
             return value
-        word, colon, number = str(value).partition(":")
-        if word == OnFailure.RETRY:
-            if not re.fullmatch(r"[0-9]{1,9}", number) or int(number) < 1:
-                refuse("retry:N with a whole number of at least 1, such as retry:5", str(value), param, ctx)
-            return OnFailure.RETRY, int(number)
-        if colon or word not in list(OnFailure):
-            refuse("one of " + ", ".join(self.forms), str(value), param, ctx)
-        return OnFailure(word), 0
+        try:
+            return parse_on_failure(str(value))
+        except ValueError as error:
+            refuse(str(error), str(value), param, ctx)
 
 
 class KeyValue(click.ParamType[tuple[str, str]]):

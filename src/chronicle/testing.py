@@ -21,7 +21,7 @@ import orjson
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Outcome
 from chronicle.core.pipeline import Pipeline, Schema
-from chronicle.core.policy import OnException, OnFailure, OnInvalid, Policy
+from chronicle.core.policy import OnException, OnInvalid, Policy, parse_on_failure
 from chronicle.core.settlement import Settlement
 from chronicle.runtime.job import Bounds, Job
 from chronicle.runtime.loader import look_at
@@ -45,7 +45,7 @@ class Result:
     """What became of the messages."""
 
     acked: int
-    requeued: int
+    requeued: int  # sent round for another try
     dropped: int
     dead_letters: tuple[DeadLettered, ...]
     outcomes: tuple[Outcome, ...]  # one for every try, in the order they ended
@@ -81,8 +81,10 @@ def run_syncer(
 ) -> Result:
     """Run a syncer (function, async function or class) over messages, and tell what became of them.
 
-    The words are those of `chronicle consume`; `keys` is a key store's file or its JSON.
+    The words are those of `chronicle consume`, and nothing is waited for between the tries of `retry:N`;
+    `keys` is a key store's file or its JSON.
     """
+    failure, tries = parse_on_failure(on_failure)
     store = None
     if keys:
         from chronicle.proca.keystore import KeyStore  # loads NaCl
@@ -98,7 +100,13 @@ def run_syncer(
     job = Job(
         look_at(syncer, name),
         Pipeline(Schema(schema), store),
-        Policy(OnFailure(on_failure), OnInvalid(on_invalid), OnException(on_exception)),
+        Policy(
+            failure,
+            OnInvalid(on_invalid),
+            OnException(on_exception),
+            max_attempts=tries,
+            retry_delays=(0.0,),
+        ),
         concurrency,
         2 * concurrency,
         Bounds(until_empty=True),
@@ -107,7 +115,7 @@ def run_syncer(
     counters = ending.counters
     return Result(
         acked=counters.ack,
-        requeued=counters.requeued,
+        requeued=counters.requeued + counters.retried,
         dropped=counters.dropped,
         dead_letters=tuple(dead),
         outcomes=tuple(witness.outcomes),

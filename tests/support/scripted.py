@@ -184,6 +184,9 @@ class ScriptedTransport:
     def wake(self) -> None:
         self._waker.wake()
 
+    def fileno(self) -> int | None:
+        return None
+
     def _look_for_the_end(self) -> None:
         if self._end is not None:
             raise self._end

@@ -8,9 +8,8 @@ from typing import Any
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.pipeline import Pipeline, Schema
-from chronicle.core.policy import Policy
 from chronicle.core.settlement import Settlement
-from chronicle.runtime.handling import Handling
+from chronicle.runtime.job import Job
 from chronicle.runtime.loader import look_at
 from chronicle.runtime.mailbox import Mailbox
 from chronicle.runtime.workers import Workers, make_workers
@@ -25,10 +24,7 @@ def deliveries(count: int, first: int = 0) -> list[Delivery]:
 
 def make(syncer: Any, mailbox: Mailbox, concurrency: int = 1) -> Workers:
     return make_workers(
-        look_at(syncer, "my:syncer"),
-        lambda call: Handling(Pipeline(Schema.RAW), Policy(), call, takes_delivery=False),
-        concurrency,
-        mailbox,
+        Job(look_at(syncer, "my:syncer"), Pipeline(Schema.RAW), concurrency=concurrency), mailbox
     )
 
 

@@ -114,6 +114,11 @@ def test_the_words_are_those_of_consume() -> None:
         run_syncer(yes, [], on_failure="sometimes")
 
 
+def test_R_003_22_counted_tries_are_spelled_as_on_the_command_line() -> None:
+    result = run_syncer(lambda message: False, [action()], on_failure="retry:3")
+    assert (result.requeued, len(result.outcomes), len(result.dead_letters)) == (2, 3, 1)
+
+
 def test_R_004_24_with_keys_the_syncer_sees_the_person() -> None:
     seen: list[Any] = []
 

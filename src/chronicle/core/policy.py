@@ -7,9 +7,10 @@ Rule 3: only Synced is acknowledged, unless the operator asked for `--on-failure
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import assert_never
+from typing import Final, assert_never
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import (
@@ -35,6 +36,21 @@ class OnFailure(StrEnum):
     DEAD_LETTER = "dead-letter"
     REQUEUE = "requeue"
     ACK = "ack"
+
+
+FAILURE_FORMS: Final = tuple("retry:N" if on is OnFailure.RETRY else on.value for on in OnFailure)
+
+
+def parse_on_failure(text: str) -> tuple[OnFailure, int]:
+    """What a failed message gets, and with `retry:N` how many tries. Raises ValueError with what it takes."""
+    word, colon, number = text.partition(":")
+    if word == OnFailure.RETRY:
+        if not re.fullmatch(r"[0-9]{1,9}", number) or int(number) < 1:
+            raise ValueError("retry:N with a whole number of at least 1, such as retry:5")
+        return OnFailure.RETRY, int(number)
+    if colon or word not in list(OnFailure):
+        raise ValueError("one of " + ", ".join(FAILURE_FORMS))
+    return OnFailure(word), 0
 
 
 class OnInvalid(StrEnum):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from chronicle.core.backoff import Backoff
@@ -30,6 +31,10 @@ class Bounds:
     max_messages: int | None = None
     max_time: float | None = None
     idle_timeout: float | None = None
+
+    def remaining(self, received: int) -> int:
+        """How many more messages may be received."""
+        return sys.maxsize if self.max_messages is None else self.max_messages - received
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +69,15 @@ class Ending:
     counters: Counters
     stuck: bool = False
     trace: str = ""
+
+
+def concluded(ending: Ending, unfinished: int, *, stuck: bool, broken: bool) -> Ending:
+    """How it ended after all: what went back unfinished, or a syncer that did not close, is no success."""
+    code, reason = ending.code, ending.reason
+    if broken:
+        code, reason = (code or Exit.FATAL), f"{reason}; the syncer failed to close"
+    if code is Exit.DONE and (unfinished or stuck):
+        code = Exit.RETURNED
+        reason += "; a syncer does not end" if stuck else ""
+        reason += f"; {unfinished} unfinished messages went back" if unfinished else ""
+    return replace(ending, code=code, reason=reason, stuck=stuck)

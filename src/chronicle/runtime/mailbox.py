@@ -20,7 +20,7 @@ class Mailbox:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._done: deque[Settlement] = deque()
-        self._wake = wake
+        self.wake = wake
         self.pump_sleeps = False
         self.crash: BaseException | None = None
 
@@ -37,11 +37,14 @@ class Mailbox:
     def _rouse(self) -> None:
         if self.pump_sleeps:
             self.pump_sleeps = False
-            self._wake()
+            self.wake()
 
     def take(self) -> list[Settlement]:
         done = self._done
         return [done.popleft() for _ in range(len(done))]
+
+    def __len__(self) -> int:
+        return len(self._done)
 
     def __bool__(self) -> bool:
         return bool(self._done) or self.crash is not None

@@ -16,7 +16,7 @@ from time import monotonic
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Event
-from chronicle.core.outcome import Action, Fatal
+from chronicle.core.outcome import Action, Fatal, Outcome
 from chronicle.core.settlement import Settlement, interrupted, not_taken
 from chronicle.errors import (
     BrokerError,
@@ -27,8 +27,7 @@ from chronicle.errors import (
     OperatorError,
 )
 from chronicle.runtime.breaker import SealBreaker
-from chronicle.runtime.handling import Handling
-from chronicle.runtime.job import Ending, Exit, Job
+from chronicle.runtime.job import Ending, Exit, Job, concluded
 from chronicle.runtime.mailbox import Mailbox, watch_other_threads
 from chronicle.runtime.patience import Patience
 from chronicle.runtime.shelf import Shelf
@@ -69,12 +68,7 @@ class Runner:
         self._patience = Patience(job.lifecycle, transport.promises.backoff, luck, now)
         self._waker = Waker()
         self._mailbox = Mailbox(transport.wake)
-        self._workers = make_workers(
-            job.syncer,
-            lambda call: Handling(job.pipeline, job.policy, call, takes_delivery=job.syncer.takes_delivery),
-            job.concurrency,
-            self._mailbox,
-        )
+        self._workers = make_workers(job, self._mailbox)
         self._shelf = Shelf(transport.promises)
         self._asked: str | None = None  # to stop, and why
         self._ending: Ending | None = None  # decided, perhaps still draining
@@ -119,7 +113,9 @@ class Runner:
 
     def _step(self) -> None:
         try:
-            if self._connected:
+            if self._connected and (fileno := self._lendable()) is not None:
+                self._workers.borrow(self._lent_turn, fileno)
+            elif self._connected:
                 self._turn()
             elif self._stopping():
                 self._drain_offline()
@@ -208,20 +204,32 @@ class Runner:
         late = self._mailbox.take()
         self._running -= len(late)
         for settlement in late:
-            self._watch_for_fatal(settlement)
+            self._watch_for_fatal(settlement.outcome)
         self._account(self._transport.settle(late))
 
     # --- the turn -----------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
+    def _lendable(self) -> int | None:
+        """What the workers must watch to turn the pump themselves, if they can now (loan.py)."""
+        can = self._workers.can_borrow() and not self._stopping()
+        return self._transport.fileno() if can else None
+
+    def _lent_turn(self, patience: float) -> float | None:
+        if not self._stopping():
+            self._turn(patience)
+            self._tick()
+        return None if self._stopping() else self._timeout(self._clock())
+
+    def _turn(self, lent: float | None = None) -> None:
+        """One turn; lent, it waits no longer than that and begins nothing that takes time."""
         now = self._clock()
         self._take_finished(now)
         self._settle(self._shelf.due(now))
-        self._plan(now)
+        self._plan(now, at_home=lent is None)
         if self._over:
             return
         self._mailbox.pump_sleeps = True
-        batch = self._transport.receive(self._room(), self._timeout(now))
+        batch = self._transport.receive(self._room(), min(TURN if lent is None else lent, self._timeout(now)))
         self._mailbox.pump_sleeps = False
         self._watch.turned(batch, now)
         if batch:
@@ -236,7 +244,7 @@ class Runner:
         self._running -= len(finished)
         for settlement in finished:
             if settlement.verdict.action is Action.LEAVE:
-                self._watch_for_fatal(settlement)
+                self._watch_for_fatal(settlement.outcome)
                 self._leave((settlement,))
             elif self._seals.broken_by(settlement):
                 self._fail(Exit.OPERATOR, self._seals.problem, name=events.CIRCUIT_OPEN)
@@ -262,8 +270,7 @@ class Runner:
 
     def _timeout(self, now: float) -> float:
         """How long the broker may keep the pump waiting."""
-        held = len(self._held)
-        if self._mailbox or self._watch.hurries(held) or (self._ending is not None and not held):
+        if self._mailbox or self._watch.hurries(len(self._held)) or (self._ending and not self._held):
             return 0.0
         return min(TURN, self._shelf.wait(now))
 
@@ -272,14 +279,11 @@ class Runner:
         if self._failing():
             return 0
         room = self._job.prefetch - len(self._held)
-        limit = self._job.bounds.max_messages
-        if limit is not None:
-            room = min(room, limit - self.counters.received)
-        return max(room, 0)
+        return max(0, min(room, self._job.bounds.remaining(self.counters.received)))
 
-    def _watch_for_fatal(self, settlement: Settlement) -> None:
-        if isinstance(settlement.outcome, Fatal):
-            self._fail(Exit.FATAL, settlement.outcome.reason, settlement.outcome.trace)
+    def _watch_for_fatal(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Fatal):
+            self._fail(Exit.FATAL, outcome.reason, outcome.trace)
 
     def _tick(self) -> None:
         now = self._clock()
@@ -293,15 +297,17 @@ class Runner:
     def _stopping(self) -> bool:
         return self._asked is not None or self._ending is not None or self._mailbox.crash is not None
 
-    def _plan(self, now: float) -> None:
+    def _plan(self, now: float, at_home: bool) -> None:
         """See whether it is time to stop, and whether a drain is over."""
         self._watch_for_crash()
         if self._ending is None:
             reason = self._asked or self._watch.reached(
                 now, self.counters, len(self._held), self._transport.depth
             )
-            if reason:
+            if reason and at_home:
                 self._begin_drain(reason, now)
+            elif reason:
+                self._asked = reason
         elif not self._held and (self._watch.quiet or not self._room()):
             self._finish(Event.ALL_SETTLED)
         elif self._deadline is not None and now >= self._deadline:
@@ -386,15 +392,9 @@ class Runner:
     def _end(self) -> Ending:
         """Leave the syncer, and say how it all ended."""
         assert self._ending is not None
-        code, reason = self._ending.code, self._ending.reason
         stuck, broken = self._leave_syncer()
-        if broken:
-            code, reason = (code or Exit.FATAL), f"{reason}; the syncer failed to close"
-        if code is Exit.DONE and (self._unfinished or stuck):
-            code = Exit.RETURNED
-            reason += "; a syncer does not end" if stuck else ""
-            reason += f"; {self._unfinished} unfinished messages went back" if self._unfinished else ""
+        ending = concluded(self._ending, self._unfinished, stuck=stuck, broken=broken)
         self.counters.inflight = self._running
-        self._tell.stopped(code, reason, self._unfinished, self.counters)
+        self._tell.stopped(ending, self._unfinished)
         self._observer.close(self.counters)
-        return Ending(code, reason, self.counters, stuck, self._ending.trace)
+        return ending

@@ -18,7 +18,9 @@ from typing import Any
 from chronicle.core.delivery import Delivery
 from chronicle.core.settlement import Settlement
 from chronicle.runtime.handling import Handling
+from chronicle.runtime.hosting import Hosting
 from chronicle.runtime.loader import Syncer
+from chronicle.runtime.loan import Loan, Turn
 from chronicle.runtime.mailbox import Mailbox, emptied
 
 FAIRNESS = 64  # deliveries a worker may take in a row before others on its loop get a turn
@@ -46,6 +48,7 @@ class TaskWorkers:
         self._ready = threading.Event()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._problem: BaseException | None = None
+        self._answers = True  # as far as anybody knows, nothing blocks the loop
 
     def start(self) -> None:
         self._thread.start()
@@ -55,12 +58,35 @@ class TaskWorkers:
 
     def submit(self, batch: Iterable[Delivery]) -> None:
         self._waiting.extend(batch)
-        if self._idle and not self._kicked:
+        if not self._idle or self._kicked:
+            return
+        if threading.get_ident() == self._thread.ident:  # the pump is here
+            self._wake_one()
+        else:
             self._kicked = True
             self._call(self._kick)
 
     def discard(self) -> list[Delivery]:
         return emptied(self._waiting)
+
+    def can_borrow(self) -> bool:
+        return self._answers
+
+    def borrow(self, turn: Turn, fileno: int) -> None:
+        loan = Loan(turn)
+        hosting = Hosting(self._loop, fileno, loan, self._mailbox)
+        wake, self._mailbox.wake = self._mailbox.wake, hosting.ask
+        self._call(hosting.begin)
+        try:
+            if not loan.wait():
+                self._answers = False
+                self._call(self._answer)
+        finally:
+            self._mailbox.wake = wake
+            self._call(hosting.end)
+
+    def _answer(self) -> None:
+        self._answers = True
 
     def stop(self, patience: float) -> bool:
         self._call(self._end)

@@ -6,9 +6,8 @@ import logging
 
 from chronicle.core.machine import Event
 from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost
-from chronicle.runtime.job import Exit, Job
+from chronicle.runtime.job import Ending, Exit, Job
 from chronicle.telemetry import events
-from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
 from chronicle.telemetry.masks import trace_of
 
@@ -60,15 +59,15 @@ class Telling:
             events.FATAL, logging.ERROR, "the syncer failed to close", trace=trace_of(error, message=None)
         )
 
-    def stopped(self, code: Exit, reason: str, unfinished: int, counters: Counters) -> None:
+    def stopped(self, ending: Ending, unfinished: int) -> None:
         """The last line of a run, with its final counters (R-004-37)."""
         self._say(
             events.STOPPED,
-            logging.INFO if code is Exit.DONE else logging.ERROR,
-            f"stopped: {reason}",
-            exit_code=int(code),
+            logging.INFO if ending.code is Exit.DONE else logging.ERROR,
+            f"stopped: {ending.reason}",
+            exit_code=int(ending.code),
             unfinished=unfinished,
-            **counters.facts(),
+            **ending.counters.facts(),
         )
 
     def state_changed(self, before: str, after: str, event: Event) -> None:

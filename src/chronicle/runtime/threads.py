@@ -19,6 +19,7 @@ from chronicle.core.settlement import Settlement
 from chronicle.errors import SyncerError
 from chronicle.runtime.handling import Handling
 from chronicle.runtime.loader import Syncer
+from chronicle.runtime.loan import PULSE, Loan, Turn
 from chronicle.runtime.mailbox import Mailbox, emptied
 
 
@@ -38,6 +39,9 @@ class ThreadWorkers:
         self._mailbox = mailbox
         self._waiting: deque[Delivery] = deque()
         self._idle: deque[threading.Lock] = deque()
+        self._waking = False  # somebody was woken and has not come yet
+        self._loan: Loan | None = None
+        self._often = max(1, concurrency // 2)  # so many results are worth a turn of the pump
         self._over = False
         self._context: Any = None
         self._threads: list[threading.Thread] = []
@@ -68,6 +72,17 @@ class ThreadWorkers:
     def discard(self) -> list[Delivery]:
         return emptied(self._waiting)
 
+    def can_borrow(self) -> bool:
+        return bool(self._idle)
+
+    def borrow(self, turn: Turn, fileno: int) -> None:  # noqa: ARG002 - a thread waits in the turn itself
+        self._loan = loan = Loan(turn)
+        self._wake_one()
+        try:
+            loan.wait()
+        finally:
+            self._loan = None
+
     def stop(self, patience: float) -> bool:
         self._over = True
         while self._idle:
@@ -84,9 +99,16 @@ class ThreadWorkers:
     def _wake_one(self) -> None:
         with suppress(IndexError):
             self._idle.popleft().release()
+            self._waking = True
+
+    def _lead(self, patience: float) -> bool:
+        """Turn the pump, if it is here and nobody else does; whether it was turned."""
+        loan = self._loan
+        return loan is not None and loan.turn(patience) is not None
 
     def _work(self, run: Callable[[Delivery], Settlement]) -> None:
-        waiting, idle, put = self._waiting, self._idle, self._mailbox.put
+        waiting, idle, mailbox = self._waiting, self._idle, self._mailbox
+        put = mailbox.put
         sleep = threading.Lock()
         sleep.acquire()
         while True:
@@ -95,6 +117,8 @@ class ThreadWorkers:
             except IndexError:
                 if self._over:
                     return
+                if self._lead(PULSE):
+                    continue
                 idle.append(sleep)
                 # Look again, now that the pump can see this one sleeping; whoever took the lock out of
                 # `idle` meanwhile has released it or is about to.
@@ -105,8 +129,11 @@ class ThreadWorkers:
                     except ValueError:
                         pass
                 sleep.acquire()
+                self._waking = False
                 continue
-            if waiting and idle:
+            if waiting and idle and not self._waking:
                 self._wake_one()
             put(run(delivery))
             del delivery
+            if len(mailbox) >= self._often:
+                self._lead(0.0)

@@ -129,6 +129,9 @@ class Verifying:
     def wake(self) -> None:
         self._inner.wake()
 
+    def fileno(self) -> int | None:
+        return None  # it hands out what it holds, too: the inner one alone cannot tell
+
     def _room(self) -> int:
         """How many more may be handed out."""
         if not self._taking:

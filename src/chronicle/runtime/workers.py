@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from chronicle.core.delivery import Delivery
 from chronicle.runtime.handling import Handling
-from chronicle.runtime.loader import Syncer
+from chronicle.runtime.job import Job
+from chronicle.runtime.loan import Turn
 from chronicle.runtime.mailbox import Mailbox
 from chronicle.runtime.threads import ThreadWorkers
 
@@ -27,19 +28,28 @@ class Workers(Protocol):
     def discard(self) -> list[Delivery]:
         """Take back what no worker has started."""
 
+    def can_borrow(self) -> bool:
+        """Whether somebody here would turn the pump now."""
+
+    def borrow(self, turn: Turn, fileno: int) -> None:
+        """Turn the pump in here until it is given back, or nobody here answers. Raises what `turn` raises.
+
+        `fileno` is readable when the broker has something to say.
+        """
+
     def stop(self, patience: float) -> bool:
         """Leave the syncer's context; False if it did not end in time."""
 
 
-def make_workers(
-    syncer: Syncer,
-    handling: Callable[[Callable[..., Any]], Handling],
-    concurrency: int,
-    mailbox: Mailbox,
-) -> Workers:
-    """The workers this syncer needs."""
+def make_workers(job: Job, mailbox: Mailbox) -> Workers:
+    """The workers this job's syncer needs."""
+    syncer = job.syncer
+
+    def handling(call: Callable[..., Any]) -> Handling:
+        return Handling(job.pipeline, job.policy, call, takes_delivery=syncer.takes_delivery)
+
     if syncer.is_async:
         from chronicle.runtime.tasks import TaskWorkers  # asyncio is slow to import
 
-        return TaskWorkers(syncer, handling, concurrency, mailbox)
-    return ThreadWorkers(syncer, handling, concurrency, mailbox)
+        return TaskWorkers(syncer, handling, job.concurrency, mailbox)
+    return ThreadWorkers(syncer, handling, job.concurrency, mailbox)

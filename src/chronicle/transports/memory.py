@@ -106,6 +106,10 @@ class MemoryTransport:
         """End a wait in `receive`. Called from any thread."""
         self._waker.wake()
 
+    def fileno(self) -> int | None:
+        """Nobody can tell from outside."""
+        return None
+
     def _take(self, room: int) -> list[Delivery]:
         now = self._clock()
         while self._later and self._later[0][0] <= now:

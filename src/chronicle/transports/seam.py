@@ -146,6 +146,9 @@ class Transport(Protocol):
     def wake(self) -> None:
         """End a wait in `receive`. Called from any thread."""
 
+    def fileno(self) -> int | None:
+        """What becomes readable when `receive` has something to do; None where nobody can tell."""
+
 
 class Publisher(Protocol):
     """Puts messages on a queue."""

@@ -147,6 +147,10 @@ class LocalTransport:
         """End a wait in `receive`. Called from any thread."""
         self._waker.wake()
 
+    def fileno(self) -> int | None:
+        """Nobody can tell from outside."""
+        return None
+
     # --- holding ------------------------------------------------------------------------------------
 
     def _opened(self) -> tuple[Store, Owner]:

@@ -253,6 +253,9 @@ class RabbitTransport:
         if poller is not None:
             poller.wake()
 
+    def fileno(self) -> int | None:
+        return self._poller.fileno() if self._poller is not None else None
+
     # --- ending -------------------------------------------------------------------------------------
 
     def stop(self) -> None:

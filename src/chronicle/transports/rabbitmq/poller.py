@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 from time import monotonic
+from typing import Any
 
 from chronicle.transports.waker import Waker
 
@@ -37,7 +38,9 @@ class Poller:
     ERROR = select.POLLERR | select.POLLHUP
 
     def __init__(self) -> None:
-        self._poll = select.poll()
+        # An epoll has a number of its own, so that another loop can watch this one.
+        self._poll: Any = select.epoll() if hasattr(select, "epoll") else select.poll()
+        self._scale = 1 if hasattr(select, "epoll") else 1000  # seconds, or thousandths
         self._handlers: dict[int, Handler] = {}
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = count()
@@ -51,7 +54,7 @@ class Poller:
             timeout = 0.0
         elif self._timers:
             timeout = min(timeout, max(0.0, self._timers[0][0] - monotonic()))
-        for fd, events in self._poll.poll(timeout * 1000):
+        for fd, events in self._poll.poll(timeout * self._scale):
             handler = self._handlers.get(fd)
             if handler is not None:  # an earlier handler of this turn may have removed it
                 handler(fd, events)
@@ -68,6 +71,10 @@ class Poller:
 
     def _awake(self, _fd: int, _events: int) -> None:
         self._waker.clear()
+
+    def fileno(self) -> int | None:
+        """Readable when a turn has something to serve; timers aside."""
+        return int(self._poll.fileno()) if hasattr(self._poll, "fileno") else None
 
     def wake(self) -> None:
         self._waker.wake()
@@ -110,3 +117,5 @@ class Poller:
         self._handlers.clear()
         self._timers.clear()
         self._calls.clear()
+        if hasattr(self._poll, "close"):
+            self._poll.close()

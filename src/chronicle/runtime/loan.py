@@ -1,0 +1,71 @@
+"""The pump lent to those who run the syncers, as long as they answer.
+
+A pump on a thread of its own costs two switches of threads a batch, more than all the rest of the way. So the
+runner lends it: whoever finishes a syncer, or has nothing to do, turns the pump himself.
+
+Rule 1: only one thread turns the pump, ever: a turn is done under the loan's lock.
+Rule 2: if nobody has turned it for a moment (a syncer blocks the event loop, all threads are at work) the
+        runner takes it back, so heartbeats go on whatever a syncer does (RB5).
+Rule 3: what takes time (connecting, draining, waiting for a broker that is away) is done by the runner.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import Final, TypeAlias
+
+# Turn the pump, waiting at most so many seconds for the broker; the seconds until the next turn is due, or
+# None to give the pump back.
+Turn: TypeAlias = Callable[[float], float | None]
+
+PULSE: Final = 0.25  # the longest between two turns
+STUCK: Final = 0.75  # nobody has turned it for so long: they do not answer
+
+
+class Loan:
+    """One stay of the pump with its borrowers."""
+
+    def __init__(self, pump: Turn) -> None:
+        self.over = False
+        self._pump = pump
+        self._lock = threading.Lock()
+        self._returned = threading.Lock()
+        self._returned.acquire()
+        self._last_turn = monotonic()
+        self._error: BaseException | None = None
+
+    def turn(self, patience: float) -> float | None:
+        """Turn the pump, if it is here and nobody else does: when to turn it again, or None."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if self.over:
+                return None
+            self._last_turn = monotonic()
+            try:
+                due = self._pump(patience)
+            except BaseException as error:
+                self._error, due = error, None
+            if due is None:
+                self.over = True
+                self._returned.release()
+            return due
+        finally:
+            self._lock.release()
+
+    def wait(self) -> bool:
+        """Sleep until the pump is given back; False if it had to be taken. Raises what a turn raised.
+
+        Called by the runner, on the main thread: signals are served meanwhile.
+        """
+        while not self._returned.acquire(timeout=PULSE):
+            if monotonic() - self._last_turn > STUCK:
+                with self._lock:
+                    if not self.over:
+                        self.over = True
+                        return False
+        if self._error is not None:
+            raise self._error
+        return True
