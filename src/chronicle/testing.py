@@ -84,7 +84,10 @@ def run_syncer(
     The words are those of `chronicle consume`, and nothing is waited for between the tries of `retry:N`;
     `keys` is a key store's file or its JSON.
     """
-    failure, tries = parse_on_failure(on_failure)
+    try:
+        failure, tries = parse_on_failure(on_failure)
+    except ValueError as error:
+        raise ValueError(f"on_failure takes {error}, not {on_failure!r}") from None
     store = None
     if keys:
         from chronicle.proca.keystore import KeyStore  # loads NaCl
