@@ -164,6 +164,7 @@ class ScriptedTransport:
         self.carried.append(Carried(handle, action, self.opened))
         if action is Action.REQUEUE:
             self.queue.append(replace(message, redelivered=True))
+            self._waker.wake()
 
     def depth(self) -> int | None:
         with self._lock:
@@ -185,7 +186,7 @@ class ScriptedTransport:
         self._waker.wake()
 
     def fileno(self) -> int | None:
-        return None
+        return self._waker.fileno()
 
     def _look_for_the_end(self) -> None:
         if self._end is not None:
