@@ -157,7 +157,7 @@ def test_an_unreadable_broker_is_given_up(
         process = campaign.consume(chronicle, *QUICK, url=garbler.url)
         assert process.wait(60) == 1
         assert garbler.connections < 20
-    (fatal,) = process.lines("syncer.fatal")
+    (fatal,) = process.lines("connection.unreadable")
     assert "cannot be read" in fatal["text"]
     report = campaign.report()
     assert (report.lost, sorted(report.queued)) == ([], [0, 1, 2])

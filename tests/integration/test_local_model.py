@@ -91,7 +91,7 @@ class LocalQueue(RuleBasedStateMachine):
         known = self.waiting[number]
         known.holder = None
         match action:
-            case Action.REQUEUE:
+            case Action.REQUEUE | Action.RETRY:
                 known.tries += 1
                 known.redelivered = True
                 known.due = self.now + delay if delay else 0.0

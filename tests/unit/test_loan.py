@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from chronicle.errors import ConnectionLost
+from chronicle.runtime.hosting import Hosting
 from chronicle.runtime.loan import Loan
 from chronicle.runtime.mailbox import Mailbox
 from chronicle.runtime.workers import Workers
@@ -235,3 +236,27 @@ def test_other_tasks_of_the_loop_go_on_while_it_hosts_the_pump() -> None:
         before = len(ticks)
         wait_for(lambda: len(ticks) > before, PATIENCE, "the background task")
     assert workers.stop(PATIENCE)
+
+
+def test_what_is_due_soon_is_waited_for_once_however_often_the_pump_is_turned() -> None:
+    """Each turn sees the same thing due: a timer for each would make turns out of turns, more every second."""
+    turns = 0
+
+    def turn(_patience: float) -> float:
+        nonlocal turns
+        turns += 1
+        return 0.02
+
+    async def busy_then_idle() -> int:
+        nonlocal turns
+        hosting = Hosting(asyncio.get_running_loop(), Waker().fileno(), Loan(turn), Mailbox(lambda: None))
+        hosting.begin()
+        for _ in range(100):
+            hosting.ask()
+            await asyncio.sleep(0.001)
+        turns = 0
+        await asyncio.sleep(0.2)
+        hosting.end()
+        return turns
+
+    assert 2 <= asyncio.run(busy_then_idle()) < 30

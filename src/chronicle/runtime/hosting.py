@@ -22,6 +22,7 @@ class Hosting:
         self._loan = loan
         self._thread = 0
         self._asked = False
+        self._early = False  # a turn before the next pulse is arranged
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -65,5 +66,11 @@ class Hosting:
             self.end()
         elif due == 0:
             self._again()
-        elif due < PULSE:
-            self._loop.call_later(due, self._turn)
+        elif due < PULSE and not self._early:
+            # One at a time: every turn finds the same thing due, and each timer would arrange the next.
+            self._early = True
+            self._loop.call_later(due, self._turn_early)
+
+    def _turn_early(self) -> None:
+        self._early = False
+        self._turn()
