@@ -239,7 +239,7 @@ def test_other_tasks_of_the_loop_go_on_while_it_hosts_the_pump() -> None:
 
 
 def test_what_is_due_soon_is_waited_for_once_however_often_the_pump_is_turned() -> None:
-    """Each turn sees the same thing due: a timer for each would make turns out of turns, more every second."""
+    """Each turn sees the same thing due: a timer for each would make more of them every second."""
     turns = 0
 
     def turn(_patience: float) -> float:
@@ -249,7 +249,8 @@ def test_what_is_due_soon_is_waited_for_once_however_often_the_pump_is_turned() 
 
     async def busy_then_idle() -> int:
         nonlocal turns
-        hosting = Hosting(asyncio.get_running_loop(), Waker().fileno(), Loan(turn), Mailbox(lambda: None))
+        waker = Waker()
+        hosting = Hosting(asyncio.get_running_loop(), waker.fileno(), Loan(turn), Mailbox(waker.wake))
         hosting.begin()
         for _ in range(100):
             hosting.ask()
