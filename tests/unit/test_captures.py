@@ -226,3 +226,15 @@ def test_a_capture_that_cannot_be_written_stops_the_run_loudly(path: Path) -> No
     assert [name for name, _ in witness.seen] == [events.CAPTURE_FAILED] * 2
     assert "3 messages" in witness.seen[-1][1]
     assert read(path) == [1]
+
+
+def test_a_sealed_capture_that_misses_records_does_not_pass_for_a_whole_one(path: Path) -> None:
+    """There may be room again when the run ends: the closing line would say that its writer was done."""
+    capturing = Capturing(Witness(), open_capture(str(path), lambda: KEY), "capture.sealed")
+    capturing.settled([settled(1, Action.ACK, Synced())])
+    with full_at(path.stat().st_size + 10):
+        capturing.settled([settled(2, Action.ACK, Synced())])
+    capturing.close(Counters())
+    said: list[str] = []
+    assert read(path, said) == [1]
+    assert "no closing line" in said[0]

@@ -63,9 +63,14 @@ class Capturing:
 
     def close(self, counters: Counters) -> None:
         try:
-            self._file.close()
+            if self.failed:
+                self._file.sync()  # and no closing line: a reader must learn that this is not all
+            else:
+                self._file.close()
         except OSError as error:
             self._fail(error)
+        finally:
+            self._file.abandon()
         if self.missing:
             text = f"{self.missing} messages were settled and are not in the capture {self._name}"
             self._behind.event(events.CAPTURE_FAILED, logging.ERROR, text, missing=self.missing)
