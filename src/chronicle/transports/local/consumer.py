@@ -23,6 +23,7 @@ from chronicle.core.machine import Event, Machine
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.core.states import RABBIT, Rabbit
+from chronicle.core.topology import dead_letter_queue
 from chronicle.errors import BrokerRefused, ConnectionLost
 from chronicle.transports.local.address import file_of
 from chronicle.transports.local.contents import story, unpack
@@ -223,7 +224,7 @@ class LocalTransport:
             case Action.REQUEUE | Action.RETRY:
                 done = store.requeue(claim, self._back_at(settlement))
             case Action.DEAD_LETTER:
-                queue = store.ensure_queue(f"{settlement.delivery.queue}.dlq")
+                queue = store.ensure_queue(dead_letter_queue(settlement.delivery.queue))
                 done = store.move(claim, queue, story(settlement, self._tag, self._now()))
             case Action.LEAVE:
                 done = True
