@@ -1,4 +1,4 @@
-"""Moving dead letters: back to work, or out of the queue into a file.
+"""Moving dead letters back to work.
 
 Rule 1: publish, confirm, then remove (RB7). A process killed in between leaves a message in both queues, at
         most a batch of them, and never in none.
