@@ -12,7 +12,6 @@ Rule 4: a quorum queue counts how often it has handed a message out, and beyond 
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -24,10 +23,9 @@ from chronicle.core.machine import Event
 from chronicle.core.record import to_record
 from chronicle.errors import BrokerError, BrokerRefused, SettingError
 from chronicle.runtime.captures import CaptureFile
-from chronicle.runtime.job import Lifecycle
-from chronicle.runtime.patience import Patience
+from chronicle.runtime.reaching import reach
 from chronicle.transports.catalog import open_transport
-from chronicle.transports.seam import Connector, Promises, Transport
+from chronicle.transports.seam import Connector, Transport
 
 WINDOW: Final = 65535  # messages one consumer may hold; AMQP has room for no larger number
 TURN: Final = 0.25
@@ -101,31 +99,26 @@ class Copying:
         return self._holders[-1].receive(min(room, WINDOW), TURN)
 
     def _reach(self) -> int | None:
-        """Open the first transport; an absent broker is tried again until the time is over (D-9)."""
-        patience = Patience(
-            Lifecycle(self._startup_timeout), Promises("").backoff, random.random, self._clock()
+        """Open the first transport; a stop ends the pauses between tries."""
+        return reach(
+            self._open_another, self._startup_timeout, self._tell, clock=self._clock, sleep=self._pause
         )
-        while True:
-            try:
-                return self._open_another()
-            except BrokerError as error:
-                self._holders.pop().close()
-                delay = patience.failed(self._clock())
-                if delay is None or self._stopping:
-                    raise
-                self._tell(f"{error}; trying again")
-                self._pause(delay)
 
     def _open_another(self) -> int | None:
         transport = open_transport(self._connector)
-        self._holders.append(transport)
-        transport.machine.fire(Event.CONNECT)
         if not transport.promises.settles:
             raise BrokerRefused(
                 f"{transport.promises.transport} does not keep messages: nothing could be given back",
                 "use consume --capture",
             )
-        return transport.open(lambda: self._stopping)
+        transport.machine.fire(Event.CONNECT)
+        try:
+            waiting = transport.open(lambda: self._stopping)
+        except BaseException:
+            transport.close()
+            raise
+        self._holders.append(transport)
+        return waiting
 
     def _pause(self, seconds: float) -> None:
         until = self._clock() + seconds
