@@ -43,6 +43,7 @@ class TaskWorkers:
         self._waiting: deque[Delivery] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._kicked = False
+        self._waking = False  # somebody was woken and has not come yet
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="syncer-loop", daemon=True)
         self._ready = threading.Event()
@@ -114,6 +115,7 @@ class TaskWorkers:
             future = self._idle.popleft()
             if not future.done():
                 future.set_result(None)
+                self._waking = True
                 return
 
     def _run_loop(self) -> None:
@@ -202,8 +204,9 @@ class TaskWorkers:
                     future.cancel()
                     continue
                 await future
+                self._waking = False
                 continue
-            if waiting and idle:
+            if waiting and idle and not self._waking:
                 self._wake_one()
             put(await run(delivery))
             in_a_row += 1

@@ -98,8 +98,9 @@ class ThreadWorkers:
 
     def _wake_one(self) -> None:
         with suppress(IndexError):
-            self._idle.popleft().release()
-            self._waking = True
+            sleeper = self._idle.popleft()
+            self._waking = True  # before it can wake and say that it came
+            sleeper.release()
 
     def _lead(self, patience: float) -> bool:
         """Turn the pump, if it is here and nobody else does; whether it was turned."""
