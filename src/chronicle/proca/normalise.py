@@ -21,10 +21,12 @@ IDS: Final = (
 
 def copy_ids(message: dict[str, Any]) -> None:
     """Give campaign, action, org and action page their ids; an object that is missing is made."""
+    get = message.get
     for field, owner in IDS:
-        identity = message.get(field)
+        identity = get(field)
         if identity is not None:
-            child(message, owner)["id"] = identity
+            value = get(owner)
+            (value if type(value) is dict else child(message, owner))["id"] = identity
 
 
 def merge_contact(holder: dict[str, Any], opened: dict[str, Any]) -> None:
