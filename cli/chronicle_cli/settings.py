@@ -15,15 +15,14 @@ from typing import Final
 from chronicle.core.backoff import Backoff
 from chronicle.core.pipeline import Schema
 from chronicle.core.policy import OnExhausted, OnFailure, Policy
-from chronicle.core.topology import SHORTEST
+from chronicle.core.topology import MAX_NAME, SHORTEST
 from chronicle.errors import SettingError
 from chronicle.transports.catalog import scheme_of
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.seam import Connector, Promises, Tls
 
-MAX_NAME: Final = 255  # bytes; what AMQP has room for
 LONGEST_WAIT: Final = 49 * 86400.0  # seconds; RabbitMQ counts a TTL's milliseconds in 32 bits
-MAX_PREFETCH: Final = 65535  # AMQP again; zero would mean without limit
+MAX_PREFETCH: Final = 65535  # what AMQP has room for; zero would mean without limit
 
 
 class LogFormat(StrEnum):
