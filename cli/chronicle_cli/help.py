@@ -65,7 +65,12 @@ def write_examples(examples: str, formatter: click.HelpFormatter) -> None:
 
 def option(group: Group, *flags: str, **attributes: Any) -> Decorator[Any]:
     """An option under a heading, with its variable and its default in the help."""
+    # Imported here: the help of all commands together has no such option and should not pay for it.
+    from chronicle_cli.params import TRUTH
+
     attributes.setdefault("show_default", attributes.get("default") is not None)
+    if attributes.get("is_flag") or any("/" in flag for flag in flags):
+        attributes.setdefault("type", TRUTH)
     return click.option(*flags, cls=GroupedOption, group=group, show_envvar=True, **attributes)
 
 

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from traceback import walk_tb
 from typing import Any, Final
 
 import click
@@ -60,6 +61,17 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            # click looks for similar names among the commands that it has loaded.
+            raise click.exceptions.NoSuchCommand(
+                error.command_name, possibilities=COMMANDS, ctx=error.ctx
+            ) from None
+
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
@@ -90,10 +102,26 @@ def cli(env_file: str | None) -> None:
 
 def main() -> None:
     """The console script."""
+    _fill_closed_streams()
     code = run(sys.argv[1:])
     if code:
         _do_not_linger(code)
     sys.exit(code)
+
+
+def _fill_closed_streams() -> None:
+    """Put the null device where a standard stream is closed: the next file would take its number.
+
+    What is written to that stream by whoever knows no better would then stand in a queue file.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _do_not_linger(code: int) -> None:
@@ -107,7 +135,7 @@ def run(args: Sequence[str]) -> int:
     """Run the command line; the exit code (X6)."""
     try:
         code = cli.main(args=list(args), prog_name="chronicle", standalone_mode=False)
-        sys.stdout.flush()
+        _flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
         return _misused(error)
@@ -116,15 +144,38 @@ def run(args: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # Who read our output has gone; Python would complain once more when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _give_up_stdout()  # who read it has gone
+        return 1
+    except OSError as error:
+        if not _while_printing(error):
+            return _broken(error)
+        _give_up_stdout()
+        report.problem(f"standard output cannot be written: {error.strerror or type(error).__name__}")
         return 1
     except Exception as error:
         return _broken(error)
 
 
+def _flush() -> None:
+    sys.stdout.flush()
+
+
+def _while_printing(error: OSError) -> bool:
+    """Whether it was standard output that failed: the error itself does not name the file."""
+    printing = (click.echo.__code__, _flush.__code__)
+    return any(frame.f_code in printing for frame, _ in walk_tb(error.__traceback__))
+
+
+def _give_up_stdout() -> None:
+    """Send what waits to be printed nowhere: Python would complain when it flushes at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 def _misused(error: click.ClickException) -> int:
-    """A wrong command line: one line and where to read on."""
+    """A wrong command line: one line and where to read on; the whole help when there was no command."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return 2
     where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "chronicle"
     report.problem(" ".join(error.format_message().split()), f"see {where} --help")
     return 2

@@ -21,7 +21,18 @@ from chronicle.runtime.job import Bounds, Lifecycle
 from chronicle.transports.seam import Tls
 from chronicle_cli.addresses import LOCAL, has_password, resolve_url
 from chronicle_cli.help import Group, option, stack
-from chronicle_cli.params import DURATION, DURATIONS, FACTOR, FAILURE, KEY_VALUE, POSITIVE, SIZE, SPAN, OneOf
+from chronicle_cli.params import (
+    DURATION,
+    DURATIONS,
+    FACTOR,
+    FAILURE,
+    KEY_VALUE,
+    POSITIVE,
+    SIZE,
+    SPAN,
+    WORKERS,
+    OneOf,
+)
 from chronicle_cli.settings import (
     LogFormat,
     LogLevel,
@@ -95,8 +106,8 @@ app_dir = option(
     help="Where the syncer's module is looked for, after the standard library.",
 )  # fmt: skip
 concurrency = option(
-    Group.WORK, "--concurrency", type=POSITIVE, default=1, metavar="N", envvar="CHRONICLE_CONCURRENCY",
-    help="How many messages are worked on at once.",
+    Group.WORK, "--concurrency", type=WORKERS, default=1, metavar="N", envvar="CHRONICLE_CONCURRENCY",
+    help="How many messages are worked on at once; at most 10000.",
 )  # fmt: skip
 prefetch = option(
     Group.WORK, "--prefetch", type=POSITIVE, metavar="N", envvar="CHRONICLE_PREFETCH",

@@ -41,6 +41,16 @@ class Whole(click.ParamType[int]):
         return int(text)
 
 
+class Truth(click.types.BoolParamType):
+    """Yes or no; only a variable can say anything else."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        truth = self.str_to_bool(value)
+        if truth is None:
+            refuse("true or false", str(value), param, ctx)
+        return truth
+
+
 class Factor(click.ParamType[float]):
     """A number of at least one; fractions are welcome."""
 
@@ -185,6 +195,8 @@ def spelled(param: click.Parameter | None, ctx: click.Context | None) -> str:
 
 POSITIVE = Whole(1)
 NATURAL = Whole(0)
+WORKERS = Whole(1, 10_000)
+TRUTH = Truth()
 FACTOR = Factor()
 DURATION = Duration(zero=True)
 SPAN = Duration(zero=False)

@@ -12,7 +12,7 @@ import pytest
 from chronicle.core.machine import Event
 from chronicle.transports.local import LocalPublisher, LocalTransport
 from chronicle.transports.seam import Connector, Outgoing
-from support.cli import Said, run
+from support.cli import PROGRAM, Said, run
 from support.crm import CANARY, seen, told, write_lines, write_syncer
 from support.fixtures import StartChronicle
 from support.waiting import wait_for
@@ -210,3 +210,14 @@ class TestSignals:
         assert process.lines("consumer.stopped")[0]["unfinished"] == 2
         assert len(process.lines("message.left")) == 2
         assert len(waiting(tmp_path)) == 3
+
+
+def test_more_threads_than_there_is_room_for(tmp_path: Path) -> None:
+    """D-9: exit 2 and a remedy; beyond what anybody could mean the option says so itself."""
+    (tmp_path / "s.py").write_text("def sync(message):\n    return True\n")
+    args = ("consume", "--queue", "q", "--syncer", "s.py:sync", "--until-empty", "--concurrency")
+    program = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))\n" + PROGRAM
+    short = run(*args, "9999", cwd=tmp_path, program=program)
+    assert (short.code, "no room for 9999 threads" in short.err) == (2, True)
+    beyond = run(*args, "100000", cwd=tmp_path)
+    assert (beyond.code, "at most 10000" in beyond.problems[0]) == (2, True)

@@ -206,6 +206,56 @@ def test_a_closed_pipe_is_quiet(folder: Path) -> None:
     assert (said.code, [line for line in said.err.splitlines() if "embedded" not in line]) == (1, [])
 
 
+@pytest.mark.parametrize(
+    ("line", "unbuffered"), [("click.echo('x')", ""), ("click.echo('x')", "1"), ("print('x')", "")]
+)
+def test_a_full_standard_output_is_one_line(folder: Path, line: str, unbuffered: str) -> None:
+    """X6: no defect of chronicle's, whoever printed and whenever it is flushed."""
+    (folder / "boom.py").write_text(f"import click\n@click.command\ndef command():\n    {line}\n")
+    full = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
+    said = run("boom", cwd=folder, env={"PYTHONUNBUFFERED": unbuffered}, program=full + PLUGGED)
+    said_once = ["chronicle: standard output cannot be written: No space left on device"]
+    assert (said.code, said.err.splitlines()) == (1, said_once)
+
+
+@pytest.mark.parametrize("closed", ["1", "2", "0, 1, 2"])
+def test_closed_streams_are_no_problem(folder: Path, closed: str) -> None:
+    """A queue file never gets the number of a standard stream, where strangers write."""
+    program = (
+        "import os, sys\n"
+        f"if len(sys.argv) > 2:\n    [os.close(n) for n in ({closed},)]\n"
+        "    os.execv(sys.executable, [sys.executable, '-c', 'from chronicle_cli.main import main; main()',"
+        " *sys.argv[1:]])"
+    )
+    assert run("publish", "--queue", "q", "m.json", cwd=folder, program=program).code == 0
+    syncer = "import os\ndef sync(message):\n    os.write(1, b'x')\n    os.write(2, b'x')\n    return True\n"
+    (folder / "s.py").write_text(syncer)
+    args = ("consume", "--queue", "q", "--schema", "json", "--syncer", "s.py:sync", "--until-empty")
+    assert run(*args, cwd=folder, program=program).code == 0
+    assert (folder / "chronicle.db").read_bytes().startswith(b"SQLite format 3")
+
+
+@pytest.mark.parametrize("args", [[], ["dlq"], ["keys"]])
+def test_without_a_command_the_help_is_shown_as_it_is(folder: Path, args: list[str]) -> None:
+    """X6: exit 2, and the same lines as with --help."""
+    said, asked = run(*args, cwd=folder), run(*args, "--help", cwd=folder)
+    assert (said.code, said.out, said.err) == (2, "", asked.out)
+
+
+@pytest.mark.parametrize(("args", "meant"), [(["consme"], "consume"), (["keys", "lst"], "list")])
+def test_a_command_that_does_not_exist(folder: Path, args: list[str], meant: str) -> None:
+    said = run(*args, cwd=folder)
+    assert said.code == 2
+    assert said.problems[0].endswith(f"Did you mean {meant!r}?")
+
+
+def test_a_variable_that_is_neither_true_nor_false(folder: Path) -> None:
+    """D-9."""
+    said = run("publish", "--queue", "q", "m.json", cwd=folder, env={"CHRONICLE_DRY_RUN": "maybe"})
+    assert said.code == 2
+    assert said.problems == ["chronicle: CHRONICLE_DRY_RUN (--dry-run) takes true or false, not 'maybe'"]
+
+
 def test_help_needs_no_broker_library(folder: Path) -> None:
     """Start-up stays fast: `chronicle --help` imports none of the heavy rooms, nor any command."""
     program = (

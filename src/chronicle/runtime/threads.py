@@ -16,7 +16,7 @@ from typing import Any
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.settlement import Settlement
-from chronicle.errors import SyncerError
+from chronicle.errors import SettingError, SyncerError
 from chronicle.runtime.handling import Handling
 from chronicle.runtime.loader import Syncer
 from chronicle.runtime.loan import PULSE, Loan, Turn
@@ -62,7 +62,14 @@ class ThreadWorkers:
         run = self._handling(instance).run
         for number in range(self._concurrency):
             thread = threading.Thread(target=self._work, args=(run,), name=f"syncer-{number}", daemon=True)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:
+                self.stop(PULSE)
+                raise SettingError(
+                    f"the system has no room for {self._concurrency} threads: it started {number}",
+                    "choose a smaller --concurrency, or raise the limit on processes and memory",
+                ) from None
             self._threads.append(thread)
 
     def submit(self, batch: Iterable[Delivery]) -> None:
