@@ -96,8 +96,12 @@ def command(
         syncers = load(work.syncer, work.app_dir), load(against, work.app_dir)
         return compare(ctx, syncers, messages)
     with DeadLetterFile(dead_letters) as file:
-        code, tally = replayed(ctx, load(work.syncer, work.app_dir), messages(), file.write)
+        source = messages()
+        code, tally = replayed(ctx, load(work.syncer, work.app_dir), source, file.write)
     click.echo(table(tally))
+    if not code and not source.at_end:
+        report.problem("stopped before the end", "what is not in the table was not tried")
+        return Exit.FATAL
     return code or (Exit.FATAL if tally.failed else Exit.DONE)
 
 
@@ -110,7 +114,7 @@ def replayed(
     remember: bool = False,
 ) -> tuple[int, Tally]:
     """Run one syncer over the messages; the exit code of the run, and what became of them."""
-    work, policy = options.work_of(ctx), replace(options.policy_of(ctx), retry_delays=(0.0,))
+    work, policy = options.work_of(ctx), replace(options.policy_of(ctx), retry_delays=(0.0,), rehearsal=True)
     transport = MemoryTransport(messages, on_dead_letter=on_dead_letter, place="files")
     tally = Tally(observe(options.output_of(ctx), "replay", syncer.name, transport), remember=remember)
     pipeline, bounds = pipeline_of(work, policy), Bounds(until_empty=True)

@@ -152,8 +152,6 @@ def check_work(
     max_body: int = 16 * 1024 * 1024,
 ) -> Work:
     """What runs over the messages, after the rules between those options (D-8, D-20)."""
-    if require_decryption and not keys:
-        raise SettingError("--require-decryption without --keys", "name the key store with --keys FILE")
     if schema is not Schema.PROCA and (keys or normalize_events):
         option = "--keys" if keys else "--normalize-events"
         raise SettingError(f"{option} has no effect on --schema {schema}", "it belongs to --schema proca")

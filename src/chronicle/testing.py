@@ -109,6 +109,7 @@ def run_syncer(
             OnException(on_exception),
             max_attempts=tries,
             retry_delays=(0.0,),
+            rehearsal=True,
         ),
         concurrency,
         2 * concurrency,

@@ -26,6 +26,11 @@ def lookup(message: Message, path: str) -> Any:
     return value
 
 
+def is_sealed(message: Message) -> bool:
+    """Whether the person in it is still locked up: nobody had the key, or asked for it."""
+    return lookup(message, "personalInfo") is not None and lookup(message, "contact.email") is None
+
+
 def is_event(message: Message) -> bool:
     """Events may carry the id of an action and still are not that action."""
     return str(lookup(message, "schema")).startswith("proca:event:")

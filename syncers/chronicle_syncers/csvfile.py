@@ -21,9 +21,10 @@ from types import TracebackType
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl
 
+from chronicle import DeadLetter
 from chronicle.errors import SettingError
 from chronicle_syncers._append import AppendFile, UnusableFileError
-from chronicle_syncers._message import Message, as_json, as_text, lookup
+from chronicle_syncers._message import Message, as_json, as_text, is_sealed, lookup
 from chronicle_syncers._settings import required
 
 FILE: Final = "CHRONICLE_CSV_FILE"
@@ -79,6 +80,8 @@ class CsvFile:
 
     def __call__(self, message: Message) -> bool:
         as_json(message)  # refuses what cannot be written, before a row is made of it
+        if is_sealed(message):
+            raise DeadLetter("its personal data is sealed and a row cannot keep it; run with --keys")
         self._file.append(row(lookup(message, path) for _, path in self._fields))
         return True
 

@@ -68,7 +68,11 @@ class TestAnswers:
     def test_R_004_32_and_X3_anything_else_is_fatal(self, run: Run, answer: object) -> None:
         settlement = run(lambda message: answer, delivery(action()))
         name = type(answer).__name__
-        assert settlement.outcome == Fatal(f"the syncer returned {name}, not True or False")
+        assert isinstance(settlement.outcome, Fatal)
+        said = settlement.outcome.reason.replace("returned None,", "returned NoneType,")
+        assert said.removesuffix(": is a `return True` missing?") == (
+            f"the syncer returned {name}, not True or False"
+        )
         assert settlement.verdict.action is Action.LEAVE
 
     def test_X3_truth_by_identity_and_not_by_what_it_says_of_itself(self) -> None:

@@ -271,6 +271,14 @@ class TestMade:
         assert "ValueError" in error.trace
         assert "hunter2" not in error.trace
 
+    def test_the_words_of_an_error_at_the_start_are_shown(self) -> None:
+        """No message has come yet, so nobody's data can be in them."""
+        start = "    def __init__(self): raise RuntimeError('no CRM_URL')\n"
+        write("unset.py", f"class Crm:\n{start}    def __call__(self, m): ...\n")
+        error = made_in_vain(load("unset:Crm"))
+        assert isinstance(error, SyncerError)
+        assert "RuntimeError: no CRM_URL" in error.trace
+
     def test_a_setting_error_of_a_ready_made_syncer_passes_with_its_remedy(self) -> None:
         class Crm:
             def __init__(self) -> None:

@@ -218,3 +218,23 @@ def test_every_outcome_of_every_delivery_has_one_verdict(
         assert isinstance(outcome, Exhausted) or (
             isinstance(outcome, Asked) and isinstance(outcome.ask, Drop)
         )
+
+
+REHEARSAL = Policy(OnFailure.REQUEUE, rehearsal=True)
+
+
+def test_a_rehearsal_does_not_wait_and_comes_to_an_end() -> None:
+    """Replay and people's tests: what would be tried for ever ends, and says so."""
+    assert decide(Failed(WHY), FRESH, REHEARSAL) == Verdict(Action.REQUEUE, WHY)
+    tired = Delivery(b"", queue="q", transport="t", counted=9)
+    last = decide(Asked(Retry(WHY, after=60), WHY), tired, REHEARSAL)
+    assert last.action is Action.DEAD_LETTER
+    assert "again and again" in last.reason
+
+
+def test_D_16_asking_for_another_try_is_no_way_around_the_limit() -> None:
+    tired = Delivery(b"", queue="q", transport="t", counted=2)
+    policy = Policy(OnFailure.RETRY, max_attempts=3)
+    assert decide(Asked(Retry(WHY, after=1), WHY), FRESH, policy).action is Action.REQUEUE
+    assert decide(Asked(Retry(WHY, after=1), WHY), tired, policy).action is Action.DEAD_LETTER
+    assert decide(Asked(Retry(WHY, after=0), WHY), FRESH, Policy()).delay is None

@@ -200,7 +200,7 @@ class TestFatal:
         ending = Running(lambda message: None, transport).ending
         assert (ending.code, ending.reason) == (
             Exit.FATAL,
-            "the syncer returned NoneType, not True or False",
+            "the syncer returned None, not True or False: is a `return True` missing?",
         )
         assert len(transport.queue) == 1
 

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronicle.errors import SettingError
+from chronicle.errors import DeadLetter, SettingError
 from chronicle_syncers.csvfile import CsvFile, cell, end_row, parse_fields, row
 from chronicle_syncers.jsonlines import JsonLines
 from support.proca_messages import CANARY, action, event
@@ -260,3 +260,10 @@ def test_a_half_row_never_swallows_the_next(values: list[str], data: st.DataObje
     half = line[: data.draw(st.integers(1, len(line) - 1))]
     mended = (half + end_row(half) + b"next,row\n").decode()
     assert list(csv.reader(mended.splitlines()))[-1] == ["next", "row"]
+
+
+def test_csv_keeps_no_half_of_a_sealed_supporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row has no place for ciphertext: without the keys the message is put aside, not acknowledged."""
+    monkeypatch.setenv("CHRONICLE_CSV_FILE", str(tmp_path / "a.csv"))
+    with CsvFile() as sync, pytest.raises(DeadLetter, match="--keys"):
+        sync({"actionId": 1, "personalInfo": {"payload": "x"}, "contact": {"email": None}})

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Unsealing: TypeAlias = tuple[tuple[str, ...], bool]  # warnings, and whether sealed data was opened
 PLAIN: Final[Unsealing] = ((), False)
+WITHOUT_KEYS: Final[Unsealing] = (("personal data left sealed: there is no key store, see --keys",), False)
 
 
 class Schema(StrEnum):
@@ -95,7 +96,7 @@ class Pipeline:
         if self.keys is None:
             if self.require_decryption:
                 raise CannotDecrypt("the message's personal data is sealed and there is no key store")
-            return PLAIN
+            return WITHOUT_KEYS
         # Imported with the first sealed message: without a key store nobody pays for loading NaCl.
         from chronicle.proca.sealed import open_personal_info
 

@@ -85,13 +85,29 @@ class Policy:
     max_retries: int | None = None
     max_attempts: int = 5  # of OnFailure.RETRY: so many tries, then the dead letters (R-003-12)
     retry_delays: tuple[float, ...] = (5.0, 30.0, 300.0)  # seconds; the last one repeats
+    rehearsal: bool = False  # replay and tests: no waiting, and no try after the tenth
 
 
+REHEARSED_TRIES: Final = 10
 ACKED = Verdict(Action.ACK, "synced")
 
 
 def decide(outcome: Outcome, delivery: Delivery, policy: Policy) -> Verdict:
     """Turn what happened into what to do about it."""
+    verdict = _decide(outcome, delivery, policy)
+    return rehearsed(verdict, delivery) if policy.rehearsal else verdict
+
+
+def rehearsed(verdict: Verdict, delivery: Delivery) -> Verdict:
+    """The same without waiting; what would be tried for ever ends, so that a rehearsal does."""
+    if verdict.action is not Action.REQUEUE:
+        return verdict
+    if delivery.attempts >= REHEARSED_TRIES:
+        return Verdict(Action.DEAD_LETTER, f"{verdict.reason}; in earnest it would be tried again and again")
+    return Verdict(Action.REQUEUE, verdict.reason)
+
+
+def _decide(outcome: Outcome, delivery: Delivery, policy: Policy) -> Verdict:
     match outcome:
         case Synced():
             return ACKED
@@ -102,7 +118,9 @@ def decide(outcome: Outcome, delivery: Delivery, policy: Policy) -> Verdict:
                 return requeue_once(reason, delivery)
             return Verdict(Action.DEAD_LETTER, reason)
         case Asked(ask=Retry(after=after), reason=reason):
-            return Verdict(Action.REQUEUE, reason, after)
+            if policy.on_failure is OnFailure.RETRY and delivery.attempts >= policy.max_attempts:
+                return Verdict(Action.DEAD_LETTER, reason)
+            return Verdict(Action.REQUEUE, reason, after or None)  # at once would be a hot loop
         case Asked(ask=DeadLetter(), reason=reason):
             return Verdict(Action.DEAD_LETTER, reason)
         case Asked(ask=Drop(), reason=reason):

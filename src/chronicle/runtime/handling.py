@@ -86,7 +86,7 @@ class Handling:
         reason = f"the syncer raised {name}: {words}" if words else f"the syncer raised {name}"
         if isinstance(error, Exception) and self._policy.on_exception is OnException.FAIL:
             return Failed(reason)
-        return Fatal(reason, trace_of(error, known))
+        return Fatal(reason, _trace_of(error, known))
 
     def _known(self, message: Any, delivery: Delivery) -> Any:
         """What a text about this message must not say.
@@ -101,7 +101,8 @@ class Handling:
         if not isinstance(before, dict):
             return before
         now = [message] if _differ(message, before) else []
-        return {**before, "": [delivery.headers, delivery.properties, *now]}
+        # A lone surrogate is a key that no JSON text can have, so nothing of the message is hidden by it.
+        return {**before, "\udc00": [delivery.headers, delivery.properties, *now]}
 
     def _settlement(
         self, delivery: Delivery, outcome: Outcome, started: float, prepared: Prepared | None = None
@@ -120,6 +121,13 @@ class Handling:
         """The action's id in a message that was never prepared, so that the log can name it (D-3, Z16)."""
         too_large = len(delivery.body) > self._pipeline.max_body
         return None if too_large or self._pipeline.schema is Schema.RAW else names_in(delivery.body)[0]
+
+
+def _trace_of(error: BaseException, message: Any) -> str:
+    try:
+        return trace_of(error, message)
+    except Exception:  # something in the message cannot be looked at
+        return trace_of(error, None)
 
 
 def _differ(one: Any, other: Any) -> bool:
@@ -142,5 +150,7 @@ def judge(answer: object) -> Outcome:
         return SYNCED
     if answer is False:
         return FAILED
+    if answer is None:
+        return Fatal("the syncer returned None, not True or False: is a `return True` missing?")
     hint = ": write `async def`, or return its result" if hasattr(answer, "__await__") else ""
     return Fatal(f"the syncer returned {type(answer).__name__}, not True or False{hint}")

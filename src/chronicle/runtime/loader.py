@@ -12,6 +12,8 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -21,8 +23,9 @@ from types import ModuleType
 from typing import Any
 
 from chronicle.errors import OperatorError, SyncerError
-from chronicle.telemetry.masks import trace_of
+from chronicle.telemetry.masks import Secrets, trace_of
 
+SECRET_NAME = re.compile("PASS|TOKEN|SECRET|KEY|CRED|AUTH|URL|DSN", re.IGNORECASE)
 FORM = "write it as module:function or path/to/file.py:function"
 
 
@@ -47,10 +50,12 @@ class Syncer:
         """What to tell when the class, or entering its context, raised."""
         if isinstance(error, OperatorError):  # a ready-made syncer says itself which setting is wrong
             return error
+        # No message has come yet, so nothing of one can be in its words; a secret of the environment can.
+        secrets = Secrets(value for name, value in os.environ.items() if SECRET_NAME.search(name))
         return SyncerError(
             f"the syncer {self.name} did not start: {type(error).__name__}",
             "mend it; its own lines are above",
-            trace=trace_of(error, None),
+            trace=secrets.hide(trace_of(error, {})),
         )
 
 

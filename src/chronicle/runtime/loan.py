@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 Turn: TypeAlias = Callable[[float], float | None]
 
 PULSE: Final = 0.25  # the longest between two turns
+LATE: Final = 0.01  # a result does not wait longer for others that are worth a turn with it
 STUCK: Final = 0.75  # nobody has turned it for so long: they do not answer
 
 
@@ -54,6 +55,10 @@ class Loan:
             return due
         finally:
             self._lock.release()
+
+    def is_late(self) -> bool:
+        """Whether what is finished has waited long enough for a turn."""
+        return monotonic() - self._last_turn > LATE
 
     def wait(self) -> bool:
         """Sleep until the pump is given back; False if it had to be taken. Raises what a turn raised.

@@ -173,7 +173,7 @@ class Runner:
         self._transport.machine.fire(Event.FAILED)
         self._transport.close()
         self._running -= len(self._workers.discard())
-        self._shelf.empty()
+        self._account([not_taken(settlement, str(error)) for settlement in self._shelf.empty()])
         if self._stopping():
             self._leave([interrupted(delivery) for delivery in self._held])
         self._held.clear()
@@ -211,20 +211,24 @@ class Runner:
 
     def _lendable(self) -> int | None:
         """What the workers must watch to turn the pump themselves, if they can now (loan.py)."""
-        can = self._workers.can_borrow() and not self._stopping()
+        can = self._workers.can_borrow() and not self._needed_at_home()
         return self._transport.fileno() if can else None
+
+    def _needed_at_home(self) -> bool:
+        return self._stopping() or self._watch.asks_broker(len(self._held))
 
     def _lent_turn(self, patience: float) -> float | None:
         if not self._stopping():
             self._turn(patience)
             self._tick()
-        return None if self._stopping() else self._timeout(self._clock())
+        return None if self._needed_at_home() else self._timeout(self._clock())
 
     def _turn(self, lent: float | None = None) -> None:
         """One turn; lent, it waits no longer than that and begins nothing that takes time."""
         now = self._clock()
         self._take_finished(now)
-        self._settle(self._shelf.due(now))
+        self._account(self._transport.settle(self._shelf.due(now)))
+        self._shelf.told()
         self._plan(now, at_home=lent is None)
         if self._over:
             return
@@ -251,14 +255,6 @@ class Runner:
                 self._leave((interrupted(settlement.delivery),))
             else:
                 self._shelf.put(settlement, now)
-
-    def _settle(self, work: Sequence[Settlement]) -> None:
-        try:
-            settled = self._transport.settle(work)
-        except ConnectionLost as error:
-            self._account([not_taken(settlement, str(error)) for settlement in work])
-            raise
-        self._account(settled)
 
     def _account(self, settled: Sequence[Settlement]) -> None:
         if not settled:
@@ -301,9 +297,8 @@ class Runner:
         """See whether it is time to stop, and whether a drain is over."""
         self._watch_for_crash()
         if self._ending is None:
-            reason = self._asked or self._watch.reached(
-                now, self.counters, len(self._held), self._transport.depth
-            )
+            depth = self._transport.depth if at_home else lambda: None  # asking takes time
+            reason = self._asked or self._watch.reached(now, self.counters, len(self._held), depth)
             if reason and at_home:
                 self._begin_drain(reason, now)
             elif reason:

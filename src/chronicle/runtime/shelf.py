@@ -13,7 +13,7 @@ from itertools import count
 from chronicle.core.backoff import Backoff
 from chronicle.core.death import breaks_the_broker
 from chronicle.core.outcome import Action, Verdict
-from chronicle.core.settlement import Settlement
+from chronicle.core.settlement import Fate, Settlement
 from chronicle.core.tries import Tries
 from chronicle.transports.seam import DeadLetters, Promises
 
@@ -28,6 +28,7 @@ class Shelf:
         self._broker_moves = promises.dead_letters is DeadLetters.BROKER
         self._tries = None if promises.counts else Tries()
         self._ready: list[Settlement] = []
+        self._sent: list[Settlement] = []  # with the transport, and not known to be final
         self._later: list[tuple[float, int, Settlement]] = []
         self._order = count()
         self._hurried = False
@@ -57,7 +58,12 @@ class Shelf:
         ready, self._ready = self._ready, []
         while self._later and self._later[0][0] <= now:
             ready.append(heapq.heappop(self._later)[2])
+        self._sent.extend(ready)
         return ready
+
+    def told(self) -> None:
+        """The transport has said what became final; the rest waits for the broker's word."""
+        self._sent = [settlement for settlement in self._sent if settlement.fate is Fate.OPEN]
 
     def wait(self, now: float) -> float:
         """Seconds until something is due."""
@@ -69,10 +75,13 @@ class Shelf:
         self._ready.extend(settlement for _, _, settlement in self._later)
         self._later.clear()
 
-    def empty(self) -> None:
-        """The connection is gone: what waited here is the broker's again."""
+    def empty(self) -> list[Settlement]:
+        """The connection is gone: what was on its way, or waited here, is the broker's again."""
+        left = [*self._sent, *self._ready, *(settlement for _, _, settlement in self._later)]
+        self._sent.clear()
         self._ready.clear()
         self._later.clear()
+        return left
 
 
 def safe_to_move(settlement: Settlement) -> Verdict:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-STOPPING = (signal.SIGINT, signal.SIGTERM)
+# A closed terminal sends SIGHUP; under nohup it is ignored, and stays so.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def stop_on_signal(stop: Callable[[str], None], last_words: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at the first SIGINT or SIGTERM; at the second say the last words and exit 128+n."""
+    """Call `stop` at the first of these signals; at the second say the last words and exit 128+n."""
     asked = False
 
     def handle(number: int, _frame: FrameType | None) -> None:
@@ -29,7 +30,8 @@ def stop_on_signal(stop: Callable[[str], None], last_words: Callable[[], None]) 
         asked = True
         stop(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, handle) for number in STOPPING}
+    wanted = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in wanted}
     try:
         yield
     finally:

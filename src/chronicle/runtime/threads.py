@@ -143,5 +143,6 @@ class ThreadWorkers:
                 self._wake_one()
             put(run(delivery))
             del delivery
-            if len(mailbox) >= self._often:
-                self._lead(0.0)
+            loan = self._loan
+            if loan is not None and (len(mailbox) >= self._often or loan.is_late()):
+                loan.turn(0.0)

@@ -33,6 +33,10 @@ class Watch:
             self._last_delivery = now
             self._returns.came(batch)
 
+    def asks_broker(self, held: int) -> bool:
+        """Whether only the broker can say if this is the end; asking takes time."""
+        return self._bounds.until_empty and self.quiet and not held
+
     def hurries(self, held: int) -> bool:
         """Whether the next turn should not wait: the queue may be empty, and then the run is over."""
         return self._saw_empty or (self._bounds.until_empty and not held and not self.quiet)

@@ -21,6 +21,7 @@ from pika import exceptions
 from pika.channel import Channel
 
 from chronicle.core.backoff import Backoff
+from chronicle.core.death import breaks_the_broker
 from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Event, Machine
 from chronicle.core.outcome import Action
@@ -235,8 +236,11 @@ class RabbitTransport:
         if courier.send(tag, envelope, settlement):
             return True
         # Headers that fill a whole frame: no client can send them, but the broker itself can move them.
-        settlement.error = "its headers cannot be passed on to another queue; the broker dead-letters it"
-        settlement.verdict = replace(settlement.verdict, action=Action.DEAD_LETTER)
+        safe = not breaks_the_broker(settlement.delivery.headers)
+        does = "dead-letters it" if safe else "has it back: its forged x-death would make it vanish"
+        settlement.error = f"its headers cannot be passed on to another queue; the broker {does}"
+        action = Action.DEAD_LETTER if safe else Action.REQUEUE
+        settlement.verdict = replace(settlement.verdict, action=action)
         return False
 
     def depth(self) -> int | None:
