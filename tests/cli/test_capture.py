@@ -169,6 +169,17 @@ def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
     assert not (tmp_path / "x.jsonl").exists()
 
 
+def test_without_a_passphrase_there_is_no_file(local: Place, tmp_path: Path) -> None:
+    local.publish([b"x"])
+    said = local.capture(tmp_path, "--encrypt", "copy.sealed")
+    consumed = ("consume", "--url", local.url, "--queue", "q", "--syncer", "crm.py:sync", "--until-empty")
+    (tmp_path / "crm.py").write_text("def sync(message):\n    return True\n")
+    also = run(*consumed, "--capture", "handled.sealed", "--encrypt", cwd=tmp_path)
+    assert (said.code, also.code) == (2, 2)
+    assert not list(tmp_path.glob("*.sealed"))
+    assert local.depth() == 1
+
+
 def test_an_existing_file_is_not_touched(local: Place, tmp_path: Path) -> None:
     local.publish([b"x"])
     (tmp_path / "mine.jsonl").write_text("mine")

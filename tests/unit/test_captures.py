@@ -238,3 +238,16 @@ def test_a_sealed_capture_that_misses_records_does_not_pass_for_a_whole_one(path
     said: list[str] = []
     assert read(path, said) == [1]
     assert "no closing line" in said[0]
+
+
+@pytest.mark.parametrize("refusal", [SettingError("no passphrase"), KeyboardInterrupt()])
+@pytest.mark.parametrize("new", [True, False])
+def test_without_a_secret_no_file_is_made(tmp_path: Path, refusal: BaseException, new: bool) -> None:
+    """A passphrase that nobody gave, or Ctrl-C at the question, leaves nothing behind."""
+
+    def secret() -> Secret:
+        raise refusal
+
+    with pytest.raises(type(refusal)):
+        open_capture(str(tmp_path / "capture.sealed"), secret, new=new)
+    assert list(tmp_path.iterdir()) == []

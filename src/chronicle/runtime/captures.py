@@ -100,13 +100,17 @@ def open_capture(
 
     A sealed capture that exists is gone on with if the secret opens it. With `new` it must not exist.
     """
+    if new and os.path.lexists(path):
+        raise _exists(path)
+    # Before the file is made: who has no answer, or presses Ctrl-C instead, leaves nothing behind.
+    known = secret() if secret else None
     descriptor = _opened(path, new)
     try:
         size = _mended(descriptor, path, tell)
         if size:
-            seal = _same_seal(descriptor, path, secret)
+            seal = _same_seal(descriptor, path, known)
             return CaptureFile(descriptor, size, seal, randomness)
-        file = CaptureFile(descriptor, 0, new_seal(secret(), randomness) if secret else None, randomness)
+        file = CaptureFile(descriptor, 0, new_seal(known, randomness) if known else None, randomness)
         file.begin()
         return file
     except BaseException as error:
@@ -116,12 +120,16 @@ def open_capture(
         raise
 
 
+def _exists(path: str) -> SettingError:
+    return SettingError(f"{path} exists already", "name a file that does not")
+
+
 def _opened(path: str, new: bool) -> int:
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags | (os.O_EXCL if new else 0), 0o600)
     except FileExistsError:
-        raise SettingError(f"{path} exists already", "name a file that does not") from None
+        raise _exists(path) from None
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else "") or "it is not a usable path"
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
@@ -159,7 +167,7 @@ def _mended(descriptor: int, path: str, tell: Callable[[str], None]) -> int:
     return end
 
 
-def _same_seal(descriptor: int, path: str, secret: Callable[[], Secret] | None) -> Seal | None:
+def _same_seal(descriptor: int, path: str, secret: Secret | None) -> Seal | None:
     """The seal a capture was begun with, ready for its next line; None if it is not sealed."""
     with open(descriptor, "rb", closefd=False) as file:
         header = file.readline().rstrip(b"\n")
@@ -169,8 +177,7 @@ def _same_seal(descriptor: int, path: str, secret: Callable[[], Secret] | None) 
             return None
         if secret is None:
             raise SettingError(f"{path} is sealed", "give --encrypt to go on with it, or name another file")
-        known = secret()
-        seal = known_seal(header, lambda _means, _name: known, path)
+        seal = known_seal(header, lambda _means, _name: secret, path)
         count, last = 0, b""
         for line in file:
             count, last = count + 1, line
