@@ -18,9 +18,8 @@ from chronicle.transports.rabbitmq.preflight import Keeping, preflight
 from chronicle.transports.seam import Connector
 
 UNKNOWN: Final = (
-    "RabbitMQ does not tell a consumer whether its queue has a dead-letter exchange: if this one has none, "
-    "the broker deletes a message that fails twice; let --management-url ask for it, make it with --declare, "
-    "or look yourself: rabbitmqctl list_queues name arguments policy"
+    "not known whether this queue's dead letters are kept: RabbitMQ does not tell a consumer, and without a "
+    "dead-letter exchange it deletes them; ask with --management-url, or make it so with --declare"
 )
 REMEDY: Final = (
     "make it with chronicle declare, or set a policy with a dead-letter exchange; "

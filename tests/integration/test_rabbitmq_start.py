@@ -157,7 +157,7 @@ def test_a_broker_that_comes_up_later_is_found(stage: Stage) -> None:
         proxy.accept()
         assert process.wait(PATIENCE) == 0
     assert counted(process) == {"received": 1, "ack": 1}
-    assert process.wait_for_line("consumer.ready")["attempts"] >= 2
+    assert process.wait_for_line("consumer.ready")["connect_attempts"] >= 2
 
 
 def test_a_stop_while_nobody_answers_is_obeyed(stage: Stage) -> None:

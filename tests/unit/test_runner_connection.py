@@ -104,7 +104,7 @@ class TestConnecting:
         transport.refusals.extend([BrokerUnreachable("nobody answers")] * 3)
         running = Running(yes, transport, bounds=UNTIL_EMPTY)
         assert running.ending.counters.ack == 2
-        assert running.notebook.facts(events.READY)[0]["attempts"] == 4
+        assert running.notebook.facts(events.READY)[0]["connect_attempts"] == 4
 
     def test_give_up_after(self) -> None:
         transport = ScriptedTransport(b"1")

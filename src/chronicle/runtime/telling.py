@@ -28,7 +28,7 @@ class Telling:
             logging.INFO,
             "consuming" if queued is None else f"consuming, {queued} waiting",
             queued=queued,
-            attempts=attempts,
+            connect_attempts=attempts,
             away_ms=round(away * 1000),
             concurrency=job.concurrency,
             prefetch=job.prefetch,
@@ -48,7 +48,8 @@ class Telling:
         self._say(events.LOST, logging.WARNING, str(error), running=running)
 
     def stopping(self, reason: str, unsettled: int) -> None:
-        self._say(events.STOPPING, logging.INFO, f"stopping: {reason}", unsettled=unsettled)
+        left = f"; finishing {unsettled} messages, a second signal stops at once" if unsettled else ""
+        self._say(events.STOPPING, logging.INFO, f"stopping: {reason}{left}", unsettled=unsettled)
 
     def failed(self, name: str, reason: str, trace: str) -> None:
         """The run cannot go on."""
