@@ -45,8 +45,8 @@ def command() -> None:
 
     A queue's dead letters are in QUEUE.dlq, unless --dlq names another queue. To look at them they are taken
     and given back in their order. The embedded queue is left exactly as it was. RabbitMQ marks what was
-    looked at as redelivered, and a quorum queue counts every look as a delivery: beyond its delivery limit
-    (20 unless set otherwise) it drops the message, so looking stops before that, see --max-deliveries.
+    looked at as redelivered. A quorum queue counts every look as a delivery and drops a message beyond its
+    limit, so one that was looked at often is put into the queue anew, see --max-deliveries.
 
     Nothing of a message's content is shown without --reveal.
     """

@@ -13,8 +13,6 @@ from chronicle_cli import report
 from chronicle_cli.dlq_options import Aim
 from chronicle_cli.dlq_view import counted
 
-WORN = 10  # deliveries of a quorum queue, half of what it allows by default
-
 
 def moved(tally: Tally, verb: str) -> str:
     """`120 dead letters redriven, confirmed: 100 to orders, 20 to invoices`."""
@@ -38,15 +36,10 @@ def stays(tally: Tally) -> Iterator[str]:
 
 
 def unseen(tally: Tally, aim: Aim) -> Iterator[str]:
-    """What was there at the start and was not looked at, and what wears out."""
+    """What was there at the start and was not looked at."""
     left = tally.present - tally.seen
     if left > 0:
         yield f"{left} of {tally.present} were not looked at and are still in {aim.dead}"
-    if tally.worn >= WORN:
-        yield (
-            f"a dead letter that stays was handed out {tally.worn} times by this quorum queue; beyond its "
-            "delivery limit (20 unless set otherwise) the broker drops it"
-        )
 
 
 def name_of(letter: Letter) -> str:

@@ -12,17 +12,14 @@ import click
 from chronicle.core.matching import Condition, parse_condition
 from chronicle.core.pace import parse_rate
 from chronicle.core.topology import dead_letter_queue
-from chronicle.runtime.deadletters import DeadLetters
+from chronicle.runtime.deadletters import MOST_DELIVERIES, DeadLetters
 from chronicle.transports.seam import Connector
 from chronicle_cli import options, report
 from chronicle_cli.help import Decorator, Group, option, stack
 from chronicle_cli.params import POSITIVE, refuse
 from chronicle_cli.settings import Where, check_name
 
-MARKED = (
-    "RabbitMQ marks what was looked at as redelivered, and a quorum queue counts every look as a delivery: "
-    "beyond its delivery limit (20 unless set otherwise) it drops the message"
-)
+MARKED = "RabbitMQ marks what was looked at as redelivered"
 
 
 class Matching(click.ParamType[Condition]):
@@ -67,10 +64,10 @@ match = option(
     "separated by semicolons.",
 )  # fmt: skip
 max_deliveries = option(
-    Group.BOUNDS, "--max-deliveries", type=POSITIVE, default=10, metavar="N",
-    envvar="CHRONICLE_MAX_DELIVERIES",
-    help="Stop at a message that a quorum queue has handed out more often than this: beyond its limit (20 "
-    "unless set otherwise) such a queue drops it.",
+    Group.BOUNDS, "--max-deliveries", type=POSITIVE, default=MOST_DELIVERIES, metavar="N",
+    envvar="CHRONICLE_DLQ_MAX_DELIVERIES",
+    help="Put a message that a quorum queue has handed out so often into it anew, at its end: beyond its "
+    "limit (20 unless set otherwise) such a queue drops it. Stay below that limit.",
 )  # fmt: skip
 as_json = option(
     Group.OUTPUT, "--json", "as_json", is_flag=True, envvar="CHRONICLE_DLQ_JSON",
@@ -117,7 +114,7 @@ class Aim:
         return not self.where.url.startswith("local:")
 
     def read(
-        self, window: int, most_deliveries: int | None = None, tell: Callable[[str], None] = report.warn
+        self, window: int, most_deliveries: int = MOST_DELIVERIES, tell: Callable[[str], None] = report.warn
     ) -> DeadLetters:
         """The dead letters, to be read once."""
         return DeadLetters(

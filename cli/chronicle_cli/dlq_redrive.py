@@ -113,7 +113,7 @@ def redriven(ctx: click.Context, aim: Aim) -> int:
     dry_run: bool = values["dry_run"]
     plan = RedrivePlan(values["conditions"], to or "", values["max_redrives"])
     window = min(values["limit"] or WIDEST, WIDEST) if dry_run else NARROW
-    with aim.read(window, values["max_deliveries"] if dry_run else None) as letters:
+    with aim.read(window, values["max_deliveries"]) as letters:
         run = Redrive(
             letters,
             aim.main,

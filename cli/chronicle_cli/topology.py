@@ -52,6 +52,12 @@ dead_letter_routing_key = option(
     Group.TOPOLOGY, "--dead-letter-routing-key", metavar="KEY", envvar="CHRONICLE_DEAD_LETTER_ROUTING_KEY",
     help="Another routing key for dead letters.  [default: QUEUE.dlq]",
 )  # fmt: skip
+dead_letter_queue_type = option(
+    Group.TOPOLOGY, "--dead-letter-queue-type", type=TYPES, metavar=TYPES.metavar,
+    default=QueueType.CLASSIC.value, envvar="CHRONICLE_DEAD_LETTER_QUEUE_TYPE",
+    help="The same for QUEUE.dlq. A quorum queue counts every look at a message, and beyond its limit drops "
+    "it.",
+)  # fmt: skip
 queue_type = option(
     Group.TOPOLOGY, "--queue-type", type=TYPES, metavar=TYPES.metavar, default=QueueType.CLASSIC.value,
     envvar="CHRONICLE_QUEUE_TYPE",
@@ -59,8 +65,9 @@ queue_type = option(
     "broker's usual queue.",
 )  # fmt: skip
 shape = stack(
-    exchange, routing_key, ttl, dead_letter, dead_letter_exchange, dead_letter_routing_key, queue_type
-)
+    exchange, routing_key, ttl, dead_letter, dead_letter_exchange, dead_letter_routing_key,
+    dead_letter_queue_type, queue_type,
+)  # fmt: skip
 
 declare = option(
     Group.TOPOLOGY, "--declare", is_flag=True, envvar="CHRONICLE_DECLARE",
@@ -81,7 +88,7 @@ consuming = stack(declare, shape, allow_drop, management_url)
 
 WITH_DECLARE: Final = (
     "exchange", "routing_key", "ttl", "dead_letter", "dead_letter_exchange", "dead_letter_routing_key",
-    "queue_type",
+    "dead_letter_queue_type", "queue_type",
 )  # fmt: skip
 
 
@@ -95,6 +102,7 @@ def shape_of(ctx: click.Context, retry_delays: tuple[float, ...] = ()) -> QueueO
         dead_letter=values["dead_letter"],
         dead_letter_exchange=values["dead_letter_exchange"],
         dead_letter_routing_key=values["dead_letter_routing_key"],
+        dead_letter_queue_type=values["dead_letter_queue_type"],
         queue_type=values["queue_type"],
         retry_delays=retry_delays,
     )
@@ -130,6 +138,7 @@ def check_shape(
     dead_letter: bool = True,
     dead_letter_exchange: str | None = None,
     dead_letter_routing_key: str | None = None,
+    dead_letter_queue_type: QueueType = QueueType.CLASSIC,
     queue_type: QueueType = QueueType.CLASSIC,
     retry_delays: tuple[float, ...] = (),
 ) -> QueueOptions:
@@ -145,7 +154,8 @@ def check_shape(
             check_name(flag, name)
     if routing_key and not exchange:
         raise SettingError("--routing-key without --exchange", "name the exchange with --exchange NAME")
-    own = dead_letter_exchange or dead_letter_routing_key
+    replicated = dead_letter_queue_type is QueueType.QUORUM
+    own = dead_letter_exchange or dead_letter_routing_key or replicated
     if own and not dead_letter:
         raise SettingError("--no-dead-letter, and yet a place for dead letters", "leave one of them out")
     if any(span < SHORTEST for span in (*retry_delays, *(() if ttl is None else (ttl,)))):
@@ -155,17 +165,22 @@ def check_shape(
         routing_key=routing_key or "",
         ttl=ttl,
         retry_delays=retry_delays,
-        dead_letter=_kept(dead_letter_exchange, dead_letter_routing_key) if dead_letter else Disabled(),
+        dead_letter=(
+            _kept(dead_letter_exchange, dead_letter_routing_key, dead_letter_queue_type)
+            if dead_letter
+            else Disabled()
+        ),
         queue_type=queue_type,
     )
 
 
-def _kept(exchange: str | None, routing_key: str | None) -> Enabled:
+def _kept(exchange: str | None, routing_key: str | None, queue_type: QueueType) -> Enabled:
     usual = Enabled()
     return Enabled(
         (lambda _: exchange) if exchange else usual.exchange,
         (lambda _: routing_key) if routing_key else usual.routing_key,
         foreign=exchange is not None,
+        queue_type=queue_type,
     )
 
 

@@ -52,7 +52,7 @@ def test_the_topology_is_exactly_as_planned(
     back = {**kind, **safe, DEAD[0]: "", DEAD[1]: name}
     assert api.queues(name) == {
         name: {**kind, **safe, DEAD[0]: f"{name}.main.dlx", DEAD[1]: f"{name}.dlq", "x-message-ttl": 300_000},
-        f"{name}.dlq": kind,
+        f"{name}.dlq": {},
         f"{name}.retry.5s": {**back, "x-message-ttl": 5_000},
         f"{name}.retry.30s": {**back, "x-message-ttl": 30_000},
     }

@@ -99,10 +99,13 @@ def test_a_dead_letter_exchange_of_ones_own() -> None:
 
 
 def test_a_quorum_queue_hands_dead_letters_over_safely() -> None:
-    """RB8: at-least-once needs reject-publish; the dead letters are replicated as well."""
+    """RB8: at-least-once needs reject-publish. RB10: looks at a classic queue are harmless."""
     steps = plan("orders", replace(SHOP, queue_type=QueueType.QUORUM))
     assert queue_of(steps, "orders").arguments == {"x-queue-type": "quorum", **DEAD, **SAFE}
-    assert queue_of(steps, "orders.dlq").arguments == {"x-queue-type": "quorum"}
+    assert queue_of(steps, "orders.dlq").arguments == {}
+    replicated = plan("orders", replace(SHOP, dead_letter=Enabled(queue_type=QueueType.QUORUM)))
+    assert queue_of(replicated, "orders.dlq").arguments == {"x-queue-type": "quorum"}
+    assert queue_of(replicated, "orders").arguments == DEAD
     bare = plan("orders", QueueOptions(queue_type=QueueType.QUORUM, dead_letter=Disabled()))
     assert bare == (Queue("orders", {"x-queue-type": "quorum"}),)
 

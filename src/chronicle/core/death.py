@@ -118,14 +118,27 @@ def came_from(delivery: Delivery, queue: str) -> str:
 def failed_again(delivery: Delivery, reason: str, consumer: str, now: int, home: str) -> dict[str, Any]:
     """All headers of a dead letter that was tried where it lies and failed: it still came from `home`."""
     death = death_of(delivery)
-    gone = {"x-delivery-count", "x-acquired-count", *COPIES}
     return {
-        **{name: value for name, value in delivery.headers.items() if name not in gone},
+        **unworn(delivery.headers),
         **failed(delivery, reason, consumer, now),
         ATTEMPTS: min(death.attempts + 1, MOST),
         QUEUE: capped(home),
         FIRST: min(death.first or now, now),
     }
+
+
+def is_worn(delivery: Delivery, most: int) -> bool:
+    """Whether a quorum queue has handed this out and taken it back so often (RB10).
+
+    What was never handed out has no such count, whatever its producer wrote (Z16).
+    """
+    return delivery.redelivered and count(delivery.headers.get("x-delivery-count")) >= most
+
+
+def unworn(headers: Facts) -> dict[str, Any]:
+    """The headers of a dead letter that is put into its queue anew: all of its story but the counts."""
+    gone = {"x-delivery-count", "x-acquired-count", *COPIES}
+    return {name: value for name, value in headers.items() if name not in gone}
 
 
 def revived(headers: Facts) -> dict[str, Any]:

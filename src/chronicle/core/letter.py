@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chronicle.core.death import Death, came_from, death_of
-from chronicle.core.delivery import Delivery, count
+from chronicle.core.delivery import Delivery
 from chronicle.core.names import names_in
 
 
@@ -24,7 +24,6 @@ class Letter:
     death: Death
     home: str  # the queue it came from
     died: int | None  # milliseconds since 1970; without a death's time, when it was published
-    deliveries: int = 0  # how often a quorum queue has handed it out
     fault: str = ""  # why its headers cannot be read, if they cannot
 
 
@@ -39,6 +38,5 @@ def letter_of(delivery: Delivery, queue: str) -> Letter:
         death,
         came_from(delivery, queue),
         death.last or delivery.timestamp,
-        count(delivery.headers.get("x-delivery-count")),
         delivery.envelope.fault,
     )

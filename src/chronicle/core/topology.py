@@ -40,6 +40,8 @@ class Enabled:
     exchange: Callable[[str], str] = "{}.dlx".format
     routing_key: Callable[[str], str] = "{}.dlq".format
     foreign: bool = False  # the exchange is somebody else's and may be of any kind
+    # Of the queue that keeps them; a quorum queue drops what was looked at too often (RB10).
+    queue_type: QueueType = QueueType.CLASSIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ def _steps(queue: str, options: QueueOptions) -> Iterator[Step]:
         routing_key = options.dead_letter.routing_key(queue)
         dead_letters = dead_letter_queue(queue)
         yield Exchange(exchange, foreign=options.dead_letter.foreign)
-        yield Queue(dead_letters, _type_arguments(options.queue_type))
+        yield Queue(dead_letters, _type_arguments(options.dead_letter.queue_type))
         yield Binding(exchange, dead_letters, routing_key)
         arguments |= _dead_letter_arguments(exchange, routing_key, options.queue_type)
     if options.ttl is not None:

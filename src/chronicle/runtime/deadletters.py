@@ -5,29 +5,36 @@ Rule 1: a message that dies again meanwhile goes to the end of the queue; as man
 Rule 2: nothing is settled but what was removed. A process killed at any point leaves the rest in the queue.
 Rule 3: what stays is held until the end, by its tag alone. When that fills a holder's window, another one
         is opened beside it; the first goes on being served.
-Rule 4: a read never waits for ever: it is over when the broker says that nothing waits, or hands nothing out
+Rule 4: a quorum queue counts how often it has handed a letter out, and beyond its limit drops it (RB10). A
+        letter that comes near that and stays is refreshed: put into the same queue anew, confirmed, and then
+        removed. So no number of looks loses it; a process killed in between leaves it there twice.
+Rule 5: a read never waits for ever: it is over when the broker says that nothing waits, or hands nothing out
         for a while.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from time import monotonic
 from typing import Final, Self
 
-from chronicle.core.delivery import Delivery, count
+from chronicle.core.death import is_worn, unworn
+from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Event
 from chronicle.core.outcome import Action, Synced, Verdict
 from chronicle.core.settlement import Fate, Settlement
-from chronicle.errors import ConnectionLost, SettingError
+from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost, InvalidMessage, SettingError
+from chronicle.runtime.publishing import BATCH
 from chronicle.runtime.reaching import reach
-from chronicle.transports.catalog import open_transport
-from chronicle.transports.seam import Connector, Transport
+from chronicle.transports.catalog import open_publisher, open_transport
+from chronicle.transports.seam import Connector, Outgoing, Publisher, Transport
 
 WIDEST: Final = 65535  # messages one consumer may hold; AMQP has room for no larger number
 NARROW: Final = 1000  # for those who remove what they read: what the broker may push ahead is held in memory
 GROWTH: Final = 8
+MOST_DELIVERIES: Final = 3  # far below any sensible limit: a killed look counts as well
 TURN: Final = 0.25  # seconds
 QUIET: Final = 5.0  # seconds without a message
 
@@ -42,15 +49,14 @@ class DeadLetters:
         connector: Connector,
         window: int,
         *,
-        most_deliveries: int | None = None,
+        most_deliveries: int = MOST_DELIVERIES,
         startup_timeout: float = 0.0,
         tell: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """`connector` names the dead-letter queue itself; `window` is how many may be held at first.
 
-        A letter that a quorum queue handed out more often than `most_deliveries` ends the read: one more
-        look could be the one at which the broker drops it (RB10).
+        What stays of the letters that a quorum queue handed out `most_deliveries` times is refreshed.
         """
         self._connector = connector
         self._window = min(window, WIDEST)
@@ -63,6 +69,10 @@ class DeadLetters:
         self._quiet = 0.0
         self._saw_empty = False
         self._stopped = False
+        self._worn: list[Delivery] = []  # of the last batch, and not removed
+        self._publisher: Publisher | None = None
+        self._opened = ExitStack()
+        self.refreshed = 0
         self.present = 0
         self.seen = 0
 
@@ -70,15 +80,29 @@ class DeadLetters:
         self.present = reach(self._open_one, self._startup_timeout, self._tell)
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        for holder in self._holders:
-            holder.close()
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        try:
+            if kind is None:
+                self._refresh_the_last()
+            elif issubclass(kind, Exception):
+                with suppress(ChronicleError):  # what is under way says more
+                    self._refresh_the_last()
+        finally:
+            for holder in self._holders:
+                holder.close()
+            self._opened.close()
+        if self.refreshed:
+            self._tell(
+                f"{self.refreshed} of these dead letters were put into {self._connector.queue} anew: this "
+                "quorum queue counts how often it hands one out, and drops it beyond its limit"
+            )
 
     def read(self, room: int) -> Sequence[Delivery] | None:
         """At most so many of the next ones, perhaps none yet; None when there are no more.
 
         Everything read before must be decided by then: removed, or left to stay. Raises ConnectionLost.
         """
+        self._refresh()
         left = self.present - self.seen
         if left <= 0:
             self._take_no_more()
@@ -89,7 +113,7 @@ class DeadLetters:
         began = self._clock()
         batch = self._turn(min(room, left), TURN)
         if batch:
-            self._refuse_worn(batch)
+            self._worn = [delivery for delivery in batch if is_worn(delivery, self._most_deliveries)]
             self._quiet, self._saw_empty = 0.0, False
             self.seen += len(batch)
             self._held += len(batch)
@@ -106,6 +130,8 @@ class DeadLetters:
         work = [Settlement(delivery, Synced(), REMOVED) for delivery in batch]
         settled = self._holders[-1].settle(work)
         self._held -= len(work)
+        gone = set(batch)
+        self._worn = [delivery for delivery in self._worn if delivery not in gone]
         if len(settled) < len(work) or any(one.fate is not Fate.DONE for one in settled):
             raise ConnectionLost(f"{self._holders[-1].place}: some dead letters could not be removed")
 
@@ -119,16 +145,43 @@ class DeadLetters:
             holder.receive(0, 0.0)  # for its heartbeats
         return last.receive(room, timeout)
 
-    def _refuse_worn(self, batch: Sequence[Delivery]) -> None:
-        if self._most_deliveries is None:
-            return
-        most = max(count(delivery.headers.get("x-delivery-count")) for delivery in batch)
-        if most > self._most_deliveries:
-            raise SettingError(
-                f"this quorum queue has handed out a dead letter {most} times, and every look counts: beyond "
-                "its delivery limit (20 unless set otherwise) the broker drops it",
-                "redrive or drop it, or look once more with a higher --max-deliveries",
+    def _refresh_the_last(self) -> None:
+        """Refresh what was read last, and what the broker pushed ahead and nobody read."""
+        self._refresh()
+        self._take_no_more()
+        while batch := self._turn(WIDEST, 0.0):
+            self._held += len(batch)
+            self._worn = [delivery for delivery in batch if is_worn(delivery, self._most_deliveries)]
+            self._refresh()
+
+    def _refresh(self) -> None:
+        while self._worn:
+            self._put_anew(self._worn[:BATCH])
+            self.serve(0.0)
+
+    def _put_anew(self, piece: Sequence[Delivery]) -> None:
+        """Publish to the same queue, confirm, remove; raises SettingError when that is not possible."""
+        try:
+            self._own_publisher().publish(
+                [Outgoing(one.body, unworn(one.headers), one.properties) for one in piece]
             )
+        except (BrokerRefused, InvalidMessage) as error:
+            if isinstance(error, InvalidMessage) and len(piece) > 1:
+                for one in piece:
+                    self._put_anew([one])
+                return
+            raise SettingError(
+                "this quorum queue counts how often it hands a dead letter out and drops it beyond its limit "
+                f"(20 unless set otherwise); one that wears out cannot be put there anew: {error}",
+                "do not look again: redrive or drop it, with a user who may publish to the dead letters",
+            ) from None
+        self.remove(piece)
+        self.refreshed += len(piece)
+
+    def _own_publisher(self) -> Publisher:
+        if self._publisher is None:
+            self._publisher = self._opened.enter_context(open_publisher(self._connector))
+        return self._publisher
 
     def _open_one(self) -> int:
         transport = open_transport(replace(self._connector, prefetch=self._window))
@@ -147,5 +200,6 @@ class DeadLetters:
         if not self._stopped:
             self._stopped = True
             for holder in self._holders:
-                holder.machine.fire(Event.STOP)
-                holder.stop()
+                if holder.machine.can(Event.STOP):
+                    holder.machine.fire(Event.STOP)
+                    holder.stop()

@@ -86,8 +86,6 @@ class Export:
         for _, letter in pairs:
             if not matches(letter, self._conditions, now):
                 self.tally.stay(letter, Why.OTHER)
-            elif not self._drop:
-                self.tally.worn = max(self.tally.worn, letter.deliveries)
 
 
 def story(letter: Letter) -> dict[str, Any]:

@@ -39,7 +39,6 @@ class Tally:
     stays: Counter[Why] = field(default_factory=Counter)
     kept_back: list[tuple[Letter, Why]] = field(default_factory=list)  # some of those that matched and stay
     refusals: dict[str, BrokerRefused] = field(default_factory=dict)  # by the queue that refused
-    worn: int = 0  # the highest count of deliveries by a quorum queue, of a letter that stays
     stopped: str = ""  # the signal that ended it early
 
     @property
@@ -53,7 +52,6 @@ class Tally:
 
     def stay(self, letter: Letter, why: Why) -> None:
         self.stays[why] += 1
-        self.worn = max(self.worn, letter.deliveries)
         if why is not Why.OTHER and len(self.kept_back) < NAMED:
             self.kept_back.append((letter, why))
 
