@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import click
 
+from chronicle.core.body import parse
 from chronicle.core.delivery import Delivery
-from chronicle.errors import BrokerError, ChronicleError, OperatorError, SettingError
+from chronicle.errors import BrokerError, ChronicleError, InvalidMessage, OperatorError, SettingError
 from chronicle.runtime.job import Exit
 from chronicle.runtime.publishing import Publication, in_batches, reached
 from chronicle.runtime.sources import STDIN, read_messages
@@ -41,7 +42,7 @@ chronicle publish --queue demo --dry-run folder/
 )  # fmt: skip
 @option(
     Group.WORK, "--dry-run", is_flag=True, envvar="CHRONICLE_DRY_RUN",
-    help="Read and count the messages, connect to nothing, send nothing.",
+    help="Read and count the messages, and those that are not JSON; connect to nothing, send nothing.",
 )  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: bool, **_: Any) -> int:
@@ -64,7 +65,7 @@ def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: b
 
     messages = chain(read(), chain.from_iterable(read() for _ in range(repeat - 1)))
     if dry_run:
-        click.echo(f"{counted(sum(1 for _ in messages))} for {where.queue}; nothing was sent")
+        click.echo(f"{counted_with_bad(messages)} for {where.queue}; nothing was sent")
         return Exit.DONE
     return send(messages, where, ctx.params["startup_timeout"])
 
@@ -101,3 +102,15 @@ def stopped_by(error: ChronicleError) -> Exit:
 
 def counted(number: int) -> str:
     return f"{number} message{'' if number == 1 else 's'}"
+
+
+def counted_with_bad(messages: Iterator[Delivery]) -> str:
+    """How many there are, and how many of them a consumer would find to be no JSON."""
+    number = bad = 0
+    for message in messages:
+        number += 1
+        try:
+            parse(message.body, len(message.body))
+        except InvalidMessage:
+            bad += 1
+    return counted(number) + (f" ({bad} not JSON)" if bad else "")

@@ -196,3 +196,9 @@ def test_json_is_what_arrives(tmp_path: Path, rabbit: Broker) -> None:
     )
     with rabbit.queues.channel() as channel:
         assert channel.basic_get(queue, auto_ack=True)[2] == text.encode()
+
+
+def test_a_dry_run_counts_what_is_not_json(tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").write_bytes(b'{"a": 1}\n{"a": \n[]\nNaN\n')
+    said = run("publish", "--dry-run", "--queue", "q", "m.jsonl", cwd=tmp_path)
+    assert (said.code, said.out) == (0, "4 messages (2 not JSON) for q; nothing was sent\n")

@@ -12,6 +12,7 @@ import pytest
 
 from chronicle.core.delivery import Delivery, Envelope
 from chronicle.core.record import dump, to_record
+from chronicle.core.sealing import Means, Secret, seal_whole
 from chronicle.errors import SettingError
 from chronicle.runtime.sources import read_messages
 from support.samples import FOLDER, body
@@ -151,3 +152,42 @@ def test_json_lines_are_not_read_ahead() -> None:
 
     endless = read_messages(["-"], "q", io.BufferedReader(Endless(), 900))
     assert [delivery.body for delivery in itertools.islice(endless, 1000)] == [b'{"a": 1}'] * 1000
+
+
+SECRET = Secret(Means.KEY, b"k" * 32)
+SHORT = {"p" * 43: {"private": "s" * 43}}
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        SHORT,
+        {**SHORT, "q" * 43: {"public": "q" * 43, "private": "s" * 43}},
+        {"p" * 43: {"note": "old", "private": "s" * 43}},
+        {"p" * 43: "s" * 43, "q" * 43: "t" * 43 + "="},
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_key_store_is_never_a_message(tmp_path: Path, store: dict[str, object], indent: int | None) -> None:
+    """Z8: in a folder it is found before the first message goes out, on standard input when it is read."""
+    content = json.dumps(store, indent=indent).encode()
+    write(tmp_path, "a.json", b"{}")
+    path = write(tmp_path, "keys.json", content)
+    for paths in ([str(tmp_path)], [path]):
+        with pytest.raises(SettingError, match=r"keys\.json is a key store, not a message") as caught:
+            read_messages(paths, "q")
+        assert "sss" not in f"{caught.value}{caught.value.remedy}"
+    with pytest.raises(SettingError, match="key store"):
+        list(read_messages(["-"], "q", io.BytesIO(content)))
+    sealed = seal_whole(content, SECRET, os.urandom)
+    with pytest.raises(SettingError, match="key store"):
+        list(read_messages([write(tmp_path, "locked.json", sealed)], "q", ask=lambda _means, _name: SECRET))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{}, {"id": "x" * 43, "n": 1}, {"a": {"private": True}, "b": 2}, {"token": "x" * 44}, {"a": {"b": {}}}],
+)
+def test_a_message_is_not_taken_for_a_key_store(tmp_path: Path, message: dict[str, object]) -> None:
+    content = json.dumps(message).encode()
+    assert bodies(write(tmp_path, "m.json", content)) == [content]

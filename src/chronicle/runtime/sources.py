@@ -9,11 +9,13 @@ Rule 3: JSON lines are read one at a time, however large the file is. The first 
 Rule 4: a path that cannot be read is found before the first message.
 Rule 5: a sealed capture is read like any other, and a wrong secret is found before the first message, too.
         A capture whose writer was killed is read as far as it goes, and the reader is told.
+Rule 6: a key store is never a message, not even in a folder that was named as a whole.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +34,11 @@ STDIN: Final = "-"
 TRANSPORT: Final = "file"
 # A record wraps a body that may itself be nested as deep as a body is allowed to.
 MAX_DEPTH: Final = 1000
+# How a key store begins: a public key, then its private one, bare or in an object. A look at the beginning is
+# cheap, so every plain message gets one.
+HEAD: Final = MAX_HEADER + 1
+_KEYS_BEGIN: Final = re.compile(rb'\s*\{\s*"[^"]{0,200}"\s*:\s*(?:\{[^{}]{0,200}"private"|"[\w+/-]{43}=?")')
+_KEY: Final = re.compile(r"[A-Za-z0-9_+/-]{43}=?")
 
 Line: TypeAlias = tuple[int, bytes]
 
@@ -74,7 +81,7 @@ def find_messages(paths: Sequence[str], reader: Reader) -> Iterator[Found]:
     if not files:
         raise SettingError("there is nothing to read", "name a file, a folder, or - for standard input")
     for file in files:
-        _try_secret(file, reader)
+        _look_at(file, reader)
     return chain.from_iterable(_read(file, reader) for file in files)
 
 
@@ -96,17 +103,40 @@ def _files(path: str) -> list[str]:
     return files
 
 
-def _try_secret(name: str, reader: Reader) -> None:
-    """See that a sealed file can be opened, and ask a person before the run has the terminal for itself."""
-    if name == STDIN or reader.ask is None or not os.path.isfile(name):
+def _look_at(name: str, reader: Reader) -> None:
+    """Refuse a key store; see that a sealed file can be opened.
+
+    A person is asked for its secret here, before the run has the terminal for itself.
+    """
+    if name == STDIN or not os.path.isfile(name):
         return
     try:
         with open(name, "rb") as file:
-            head = file.readline(MAX_HEADER + 1)
+            head = file.read(HEAD)
+            content = head + file.read() if _KEYS_BEGIN.match(head) else b""
     except OSError as error:
         raise SettingError(f"{name} cannot be read: {error.strerror}") from None
-    if is_sealed(head):
-        known_seal(head.rstrip(b"\n"), reader.ask, name)
+    _refuse_keys(content, name)
+    if is_sealed(head) and reader.ask is not None:
+        known_seal(head.partition(b"\n")[0], reader.ask, name)
+
+
+def _refuse_keys(content: bytes, name: str) -> None:
+    """SettingError for a key store."""
+    if not _KEYS_BEGIN.match(content):
+        return
+    try:
+        store = parse(content, len(content), MAX_DEPTH)
+    except InvalidMessage:
+        return
+    if isinstance(store, dict) and all(map(_is_key, store.values())):
+        raise SettingError(f"{name} is a key store, not a message", "leave it out; name the files one by one")
+
+
+def _is_key(value: object) -> bool:
+    if isinstance(value, dict):
+        return "private" in value
+    return isinstance(value, str) and _KEY.fullmatch(value) is not None
 
 
 def _read(name: str, reader: Reader) -> Iterator[Found]:
@@ -179,6 +209,7 @@ def _is_json(line: bytes, opening: bytes = b"") -> bool:
 def _found(content: bytes, name: str, number: int, reader: Reader) -> Found:
     record = _record(content)
     if record is None:
+        _refuse_keys(content, name)
         origin = {"file": name, "line": number}
         plain = Delivery(content, queue=reader.queue, transport=TRANSPORT, origin=origin)
         return Found(plain, name, number, NOTHING)
