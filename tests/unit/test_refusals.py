@@ -12,6 +12,8 @@ from pika.adapters.utils.connection_workflow import (
     AMQPConnectorAMQPHandshakeError,
 )
 
+from chronicle.telemetry.masks import redact
+from chronicle.transports.rabbitmq.address import ENCODE
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason, refusal
 from chronicle.transports.seam import Connector
 
@@ -57,6 +59,27 @@ def test_refusals(error: BaseException, said: str) -> None:
         assert found.problem.startswith("broker.example:5671/live: ")
         assert found.remedy
         assert SECRET not in found.problem + found.remedy
+
+
+def test_a_missing_password_is_named() -> None:
+    """D-9: `user name or password was refused` sends people looking for a wrong one."""
+    refused = exceptions.ConnectionClosedByBroker(403, "ACCESS_REFUSED")
+    found = refusal(refused, Connector("amqp://me@broker.example/", "orders"))
+    assert found is not None
+    assert found.problem.endswith("no password was given")
+    assert found.remedy == "set CHRONICLE_PASSWORD"
+
+
+def test_a_missing_queue_comes_with_the_command_that_makes_it() -> None:
+    """D-9."""
+    found = refusal(exceptions.ChannelClosedByBroker(404, "NOT_FOUND"), Connector("amqp://h/", "my orders"))
+    assert found is not None
+    assert found.remedy.startswith("make it: chronicle declare --queue 'my orders'")
+
+
+def test_the_remedy_for_a_url_is_printed_in_full() -> None:
+    """Z4: what takes secrets out of a text leaves it alone."""
+    assert redact(f"  remedy: {ENCODE}") == f"  remedy: {ENCODE}"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from chronicle.errors import SettingError
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 CONNECT_TIMEOUT: Final = 10.0
-ENCODE: Final = "percent-encode what is special in a user name or password: / is %2F, # is %23, @ is %40"
+ENCODE: Final = "percent-encode what is special in its user name or password (/ is %2F, # is %23, @ is %40)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ Rule 2: a refusal is what the broker said, or what no further try can change. A 
 from __future__ import annotations
 
 import re
+import shlex
 import ssl
 from collections.abc import Iterator
 from typing import Final
@@ -16,7 +17,7 @@ import pika
 from pika import exceptions
 
 from chronicle.errors import BrokerRefused, OperatorError, SettingError
-from chronicle.transports.rabbitmq.address import address_of
+from chronicle.transports.rabbitmq.address import Address, address_of
 from chronicle.transports.seam import Connector, Tls
 
 BLOCKED_TIMEOUT: Final = 60.0
@@ -82,9 +83,9 @@ def place(connector: Connector) -> str:
 
 def refusal(error: BaseException, connector: Connector) -> OperatorError | None:
     """The error as something the operator must change, or None when trying again makes sense."""
-    where, queue = place(connector), connector.queue
+    address, queue = address_of(connector.url, connector.extras), connector.queue
     for cause in causes(error):
-        answer = _refused(cause, where, queue)
+        answer = _refused(cause, address, queue)
         if answer is not None:
             return answer
     return None
@@ -136,7 +137,8 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         waiting.extend(item for item in inner if isinstance(item, BaseException))
 
 
-def _refused(error: BaseException, where: str, queue: str) -> BrokerRefused | None:
+def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefused | None:
+    where = address.place
     match error:
         case ssl.SSLCertVerificationError():
             return BrokerRefused(
@@ -151,7 +153,7 @@ def _refused(error: BaseException, where: str, queue: str) -> BrokerRefused | No
             if "ConnectionClosedByBroker" not in text:
                 return _tls_refused(text, where)
             if isinstance(error, exceptions.ProbableAuthenticationError):
-                return _login_refused(where)
+                return _login_refused(address)
             return _vhost_refused(where)
         case exceptions.AuthenticationError():
             return BrokerRefused(
@@ -159,13 +161,14 @@ def _refused(error: BaseException, where: str, queue: str) -> BrokerRefused | No
                 "enable the PLAIN mechanism at the broker",
             )
         case exceptions.ConnectionClosedByBroker(reply_code=403):
-            return _login_refused(where)
+            return _login_refused(address)
         case exceptions.ConnectionClosedByBroker(reply_code=530):
             return _vhost_refused(where)
         case exceptions.ChannelClosedByBroker(reply_code=404):
             return BrokerRefused(
                 f"{where}: there is no queue {queue!r}",
-                "check --queue and the virtual host at the end of the URL; chronicle does not create it",
+                f"make it: chronicle declare --queue {shlex.quote(queue)}; or check the name, and the "
+                "virtual host at the end of the URL",
             )
         case exceptions.ChannelClosedByBroker(reply_code=403):
             return BrokerRefused(
@@ -211,9 +214,13 @@ def _tls_refused(text: str, where: str) -> BrokerRefused | None:
     return None
 
 
-def _login_refused(where: str) -> BrokerRefused:
+def _login_refused(address: Address) -> BrokerRefused:
+    if not address.password:
+        return BrokerRefused(
+            f"{address.place}: the login was refused: no password was given", "set CHRONICLE_PASSWORD"
+        )
     return BrokerRefused(
-        f"{where}: user name or password was refused",
+        f"{address.place}: user name or password was refused",
         "check the user in the URL and the password in CHRONICLE_PASSWORD; guest works on localhost only",
     )
 
