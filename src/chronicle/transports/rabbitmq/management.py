@@ -12,13 +12,15 @@ import json
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from chronicle.errors import SettingError
 from chronicle.transports.rabbitmq.address import Address, is_loopback
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
 
 EXAMPLE: Final = "write it as http://host:15672 or https://host:15671"
 PORTS: Final = {"http": 15672, "https": 15671}
@@ -118,6 +120,9 @@ class Api:
 
     def _get(self, path: str) -> Any:
         """What the API says; None for a 404."""
+        # Slow to import, and every `consume` comes by here to look at its options.
+        from http.client import HTTPConnection, HTTPException, HTTPSConnection
+
         where = self._management
         connection = (
             HTTPSConnection(where.host, where.port, timeout=self._timeout, context=self._context)
