@@ -6,7 +6,6 @@ import signal
 from collections.abc import Iterator
 
 from chronicle.core.letter import Letter
-from chronicle.core.redriving import Why
 from chronicle.runtime.redriving import Tally
 from chronicle.telemetry.events import label, number
 from chronicle_cli import report
@@ -25,7 +24,8 @@ def stays(tally: Tally) -> Iterator[str]:
     if not tally.stays:
         return
     reasons = ", ".join(f"{times} {why}" for why, times in tally.stays.most_common())
-    yield f"{tally.stays.total()} stay: {reasons}"
+    staying = tally.stays.total()
+    yield f"{staying} stay{'s' if staying == 1 else ''}: {reasons}"
     for letter, why in tally.kept_back:
         yield f"  {name_of(letter)}: {why}"
     more = tally.failed - len(tally.kept_back)
@@ -52,8 +52,3 @@ def interrupted(tally: Tally) -> int:
     """Say so; the exit code."""
     report.problem(f"interrupted by {tally.stopped}: what was not finished is still in the dead letters")
     return 128 + signal.Signals[tally.stopped]
-
-
-def broken(tally: Tally) -> bool:
-    """Whether something that should have gone could not."""
-    return any(tally.stays[why] for why in (Why.UNREADABLE, Why.UNSENDABLE, Why.REFUSED))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -90,6 +91,8 @@ def export(
     """
     if file == STDOUT and not reveal:
         raise SettingError("records hold personal data and would be printed", "name a file, or add --reveal")
+    if file != STDOUT and os.path.lexists(file):
+        raise SettingError(f"{file} exists already", "name a file that does not")
     aim = aim_of(ctx)
     sink = Stdout() if file == STDOUT else LazyFile(file, new=True)
     window = min(limit or WIDEST, WIDEST)
@@ -141,21 +144,21 @@ def drop(
     sink = None if no_export else LazyFile(file or default_name(aim.dead), new=False)
     kept = "no copy is kept" if sink is None else f"a copy goes to {sink.path}"
     with aim.read(NARROW) as letters:
-        if letters.present and not yes:
-            ask(letters.present, aim, conditions, kept)
+        if letters.present and not yes and not agreed(letters.present, aim, conditions, kept):
+            click.echo("nothing dropped")
+            return Exit.DONE
         work = Export(letters, aim.queue, sink, conditions=conditions, limit=limit, drop=True)
         tally = carried_out(work, sink, aim, letters.present, "dropped")
     where = "" if sink is None or not tally.moved else f"; a copy is in {sink.path}"
     return ending(tally, aim, f"dropped from {aim.dead}{where}")
 
 
-def ask(present: int, aim: Aim, conditions: tuple[Condition, ...], kept: str) -> None:
+def agreed(present: int, aim: Aim, conditions: tuple[Condition, ...], kept: str) -> bool:
     """A look before the leap."""
     if not sys.stdin.isatty():
         raise SettingError("nobody is at the terminal to be asked", "add --yes if you are sure")
     which = "those that match of the" if conditions else "the"
-    if not click.confirm(f"Drop {which} {counted(present)} in {aim.dead}? {kept}", err=True):
-        raise click.Abort
+    return click.confirm(f"Drop {which} {counted(present)} in {aim.dead}? {kept}", err=True)
 
 
 def carried_out(work: Export, sink: Sink | None, aim: Aim, present: int, doing: str) -> Tally:

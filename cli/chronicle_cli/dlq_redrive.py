@@ -20,7 +20,7 @@ from chronicle.runtime.signals import stop_on_signal
 from chronicle.runtime.verifying import Verifying
 from chronicle.transports.catalog import open_publisher, open_transport
 from chronicle_cli import dlq_options, options, report
-from chronicle_cli.dlq_ending import broken, interrupted, moved, stays, unseen
+from chronicle_cli.dlq_ending import interrupted, moved, stays, unseen
 from chronicle_cli.dlq_options import Aim, Rate, aim_of
 from chronicle_cli.dlq_view import counted
 from chronicle_cli.help import Command, Group, option, stack
@@ -131,7 +131,8 @@ def redriven(ctx: click.Context, aim: Aim) -> int:
             ):
                 run.run(advance)
         except ChronicleError:
-            report.note(f"{moved(run.tally, 'redriven')}; the rest is still in {aim.dead}, run it again")
+            if not dry_run:
+                report.note(f"{moved(run.tally, 'redriven')}; the rest is still in {aim.dead}, run it again")
             raise
     return told(run.tally, aim, dry_run=dry_run)
 
@@ -147,7 +148,7 @@ def told(tally: Tally, aim: Aim, *, dry_run: bool) -> int:
         report.note(line)
     if tally.stopped:
         return interrupted(tally)
-    return Exit.FATAL if broken(tally) else Exit.DONE
+    return Exit.FATAL if tally.failed else Exit.DONE
 
 
 def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
@@ -180,9 +181,9 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     ending = run_to_end(job, transport, observer)
     counters = ending.counters
     present = transport.present or 0
-    click.echo(
-        f"{counted(counters.ack)} handled and removed, {counters.dead_lettered} stay with their new reason"
-    )
+    failing = counters.dead_lettered
+    staying = "stays with its new reason" if failing == 1 else "stay with their new reason"
+    click.echo(f"{counted(counters.ack)} handled and removed, {failing} {staying}")
     left = present - counters.ack - counters.dead_lettered - transport.others
     if left > 0:
         report.note(f"{left} of {present} were not tried and are still in {aim.dead}, as they were")

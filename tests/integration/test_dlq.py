@@ -139,6 +139,8 @@ def test_no_cycle(house: DeadHouse) -> None:
         house.put(house.dlq, [Outgoing(back.body, back.headers)])
     said = house.dlq_command("redrive")
     assert said.out.splitlines()[0].startswith("0 dead letters redriven")
+    assert said.code == 1
+    assert "1 stays: " in said.out
     assert "action 7: redriven as often as --max-redrives allows" in said.out
     assert house.dlq_command("redrive", "--to", house.dlq).code == 2
     (left,) = house.take(house.dlq)
@@ -272,7 +274,8 @@ def test_export_writes_records_for_their_owner_and_drop_exports_first(house: Dea
     records = [json.loads(line) for line in file.read_text().splitlines()]
     assert [record["body"]["json"]["actionId"] for record in records] == [1, 2]
     assert house.depth(house.dlq) == 3
-    assert house.dlq_command("export", "dead.jsonl").code == 2  # it exists
+    nowhere = house.dlq_command("export", "dead.jsonl", CHRONICLE_URL="amqp://127.0.0.1:1/")
+    assert (nowhere.code, "exists already" in nowhere.err) == (2, True)  # before it connects
     assert house.dlq_command("drop").code == 2  # nobody to ask
     assert house.depth(house.dlq) == 3
     assert house.dlq_command("drop", "--yes", "--match", "id=2").code == 0

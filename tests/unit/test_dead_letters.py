@@ -15,6 +15,7 @@ from chronicle.core.letter import Letter, letter_of
 from chronicle.core.matching import matches, parse_condition
 from chronicle.core.pace import Pace, parse_rate
 from chronicle.core.redriving import Go, RedrivePlan, Stay, Why, decide_move
+from chronicle.runtime.publishing import in_batches
 
 NOW = 1_772_446_272_000
 DAY = 86_400_000
@@ -118,6 +119,25 @@ def test_moves() -> None:
 def test_a_redriven_message_is_copied_nowhere_else() -> None:
     """RabbitMQ sends a copy to every queue that CC or BCC names, at each publish."""
     assert death.revived({"CC": ["a"], "BCC": ["b"], "k": 1}) == {"k": 1, death.REDRIVES: 1}
+
+
+def test_what_is_published_again_has_all_its_tries_before_it() -> None:
+    """An export carries the story of a death; on the queue it would count as tries."""
+    died = dead({death.ATTEMPTS: 3, death.REASON: "r", "x-death": [{"count": 3}], death.REDRIVES: 1, "k": 1})
+    ((sent,),) = in_batches([died])
+    assert sent.headers == {death.REDRIVES: 1, "k": 1}
+
+
+def test_a_death_after_our_last_failure_is_the_brokers_to_tell() -> None:
+    seconds = NOW // 1000
+
+    def told(at: int) -> death.Death:
+        entry = {"queue": "q", "reason": "expired", "count": 1, "time": at}
+        return death.death_of(dead({death.REASON: "ours", death.LAST: NOW, "x-death": [entry]}))
+
+    assert (told(seconds + 60).reason, told(seconds + 60).last) == ("expired", NOW + 60_000)
+    assert (told(seconds).reason, told(seconds).last) == ("ours", NOW)
+    assert told(seconds - 60).reason == "ours"
 
 
 def test_a_letter_that_fails_again_keeps_its_home_and_its_first_failure() -> None:

@@ -22,6 +22,7 @@ CONSUMER: Final = "x-chronicle-consumer"
 FIRST: Final = "x-chronicle-first-failed-at"  # milliseconds since 1970
 LAST: Final = "x-chronicle-last-failed-at"
 REDRIVES: Final = "x-chronicle-redrives"
+SAME_DEATH: Final = 1000  # milliseconds
 LONGEST: Final = 500  # bytes of a text
 MOST: Final = 2**31 - 1  # tries; a producer can write any number, and the next one up must fit a header
 
@@ -89,19 +90,25 @@ def _is_a_death(entry: object) -> bool:
 
 
 def death_of(delivery: Delivery) -> Death:
-    """What the headers of a dead letter tell: ours where they are, else the broker's x-death."""
+    """What the headers of a dead letter tell: ours where they are, else the broker's x-death.
+
+    A death that the broker wrote after our last failure is another one: its reason and time count.
+    """
     headers = delivery.headers
     last = next(iter(x_death(headers)), {})
     first_at, last_at = count(headers.get(FIRST)), count(headers.get(LAST))
     died = last.get("time")
     at = int(died.timestamp() * 1000) if isinstance(died, datetime) else count(died) * 1000
+    # The broker counts in seconds: what it moved for us a moment later has our own failure's second or more.
+    newer = at > last_at + SAME_DEATH
+    told = (last.get("reason"), headers.get(REASON)) if newer else (headers.get(REASON), last.get("reason"))
     return Death(
-        reason=_text(headers.get(REASON)) or _text(last.get("reason")),
+        reason=_text(told[0]) or _text(told[1]),
         attempts=count(headers.get(ATTEMPTS)) or count(last.get("count")),
         queue=_text(headers.get(QUEUE)) or _text(last.get("queue")),
         consumer=_text(headers.get(CONSUMER)),
         first=first_at or at or None,
-        last=last_at or at or None,
+        last=(at if newer else last_at or at) or None,
         redrives=count(headers.get(REDRIVES)),
     )
 
@@ -141,11 +148,15 @@ def unworn(headers: Facts) -> dict[str, Any]:
     return {name: value for name, value in headers.items() if name not in gone}
 
 
+def undead(headers: Facts) -> dict[str, Any]:
+    """The headers without the story of a death, which would count as tries that this message never had."""
+    gone = {*BROKERS, *COPIES, REASON, ATTEMPTS, QUEUE, CONSUMER, FIRST, LAST}
+    return {name: value for name, value in headers.items() if name not in gone}
+
+
 def revived(headers: Facts) -> dict[str, Any]:
     """The headers of a message that goes back to its queue: no deaths, one redrive more."""
-    gone = {*BROKERS, *COPIES, REASON, ATTEMPTS, QUEUE, CONSUMER, FIRST, LAST}
-    kept = {name: value for name, value in headers.items() if name not in gone}
-    return {**kept, REDRIVES: min(count(headers.get(REDRIVES)) + 1, MOST)}
+    return {**undead(headers), REDRIVES: min(count(headers.get(REDRIVES)) + 1, MOST)}
 
 
 def breaks_the_broker(headers: Facts) -> bool:

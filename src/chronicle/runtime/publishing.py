@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final, Protocol, runtime_checkable
 
+from chronicle.core.death import undead
 from chronicle.core.delivery import Delivery
 from chronicle.runtime.reaching import reach
 from chronicle.runtime.signals import STOPPING
@@ -67,11 +68,14 @@ class Publication:
 
 
 def in_batches(messages: Iterable[Delivery]) -> Iterator[list[Outgoing]]:
-    """Body, headers and properties of each message, a hundred at a time and fewer when they are large."""
+    """Body, headers and properties of each message, a hundred at a time and fewer when they are large.
+
+    The story of a death stays behind: what is published has all its tries before it.
+    """
     batch: list[Outgoing] = []
     size = 0
     for message in messages:
-        batch.append(Outgoing(message.body, message.headers, message.properties))
+        batch.append(Outgoing(message.body, undead(message.headers), message.properties))
         size += len(message.body)
         if len(batch) >= BATCH or size >= BATCH_BYTES:
             yield batch
