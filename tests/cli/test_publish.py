@@ -132,7 +132,7 @@ def test_records_keep_body_headers_and_properties(tmp_path: Path, rabbit: Broker
     with rabbit.queues.channel() as channel:
         _, properties, got = channel.basic_get(queue, auto_ack=True)
         assert properties is not None
-        assert (got, properties.headers) == (body, dict(envelope.headers))
+        assert (got, properties.headers) == (body, {"text": "é"})  # without the tries it had
         assert (properties.content_type, properties.delivery_mode, properties.user_id) == ("text/x", 2, None)
         assert channel.basic_get(queue, auto_ack=True)[2] == b'{"plain": true}'
 
