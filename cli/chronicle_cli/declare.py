@@ -20,6 +20,7 @@ EXAMPLES: Final = """
 chronicle declare --url amqp://me@localhost/ --queue orders --exchange shop --routing-key 'order.*'
 chronicle declare --url amqp://me@localhost/ --queue orders --ttl 5m --queue-type quorum
 chronicle declare --url amqp://me@localhost/ --queue orders --retry-delay 5s,30s,5m --dry-run
+chronicle declare --url amqp://me@localhost/ --queue orders --retry-delay 5s,30s,5m --only-retry
 chronicle declare --queue demo
 """
 
@@ -30,6 +31,10 @@ chronicle declare --queue demo
 @options.retry_delay
 @options.startup_timeout
 @option(
+    Group.TOPOLOGY, "--only-retry", is_flag=True, envvar="CHRONICLE_ONLY_RETRY",
+    help="Make nothing but the retry queues; the queue must be there, and stays as it is.",
+)  # fmt: skip
+@option(
     Group.TOPOLOGY, "--dry-run", is_flag=True, envvar="CHRONICLE_DRY_RUN",
     help="Print the plan, connect to nothing, make nothing.",
 )  # fmt: skip
@@ -39,10 +44,11 @@ def command(ctx: click.Context, /, dry_run: bool, **_: Any) -> int:
 
     The plan is printed first. Then everything is looked at, and only what is missing is made. What is there
     and agrees stays as it is; if anything is there and differs, the command says what, changes nothing and
-    ends with code 2. It never deletes.
+    ends with code 2. It never deletes. For a queue that somebody else has made, with arguments of their own,
+    --only-retry adds the retry queues and nothing else.
     """
     where = options.where_of(ctx)
-    wishes = topology.shape_of(ctx, ctx.params["retry_delay"] or ())
+    wishes = topology.wishes_of(ctx, where.url)
     connector = replace(where.connector(), declare=wishes)
     steps = planned_topology(connector)
     report.note(where.notice)
@@ -67,6 +73,8 @@ def described(step: Step) -> str:
             return f"{step}, of whatever kind; {step.kind} and durable if it is missing"
         case Exchange():
             return f"{step}, {step.kind}, durable"
+        case Queue(foreign=True):
+            return f"{step}, as it is"
         case Queue(arguments=arguments):
             return ", ".join(
                 (str(step), "durable", *(f"{name}={value}" for name, value in arguments.items()))

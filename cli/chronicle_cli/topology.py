@@ -108,6 +108,21 @@ def shape_of(ctx: click.Context, retry_delays: tuple[float, ...] = ()) -> QueueO
     )
 
 
+def wishes_of(ctx: click.Context, url: str) -> QueueOptions:
+    """What `declare` shall make."""
+    delays: tuple[float, ...] = ctx.params["retry_delay"] or ()
+    local = scheme_of(url) == "local"
+    if local:
+        refuse_typed(ctx, ("only_retry",), "has no effect on the embedded queue")
+    if local or not ctx.params["only_retry"]:
+        return shape_of(ctx, delays)
+    if not delays:
+        raise SettingError("--only-retry without --retry-delay", "name the steps: --retry-delay 5s,30s,5m")
+    about_the_queue = (name for name in WITH_DECLARE if name != "queue_type")
+    refuse_typed(ctx, tuple(about_the_queue), "has no effect with --only-retry")
+    return replace(shape_of(ctx, delays), only_retry=True)
+
+
 def declared_of(ctx: click.Context, url: str, policy: Policy) -> QueueOptions | None:
     """What `consume` shall make before it begins; None when it shall only look."""
     if scheme_of(url) == "local":

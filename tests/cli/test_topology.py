@@ -120,3 +120,23 @@ def test_delays_are_durations_with_commas(tmp_path: Path, given: str) -> None:
     said = run("declare", "--queue", "q", "--retry-delay", given, cwd=tmp_path)
     assert said.code == 2
     assert "--retry-delay takes durations above zero" in said.problems[-1]
+
+
+def test_only_the_retry_queues(tmp_path: Path) -> None:
+    """D-2, D-9: for a queue that somebody else has declared, with arguments of their own."""
+    args = ("declare", "--queue", "q", "--only-retry", "--queue-type", "quorum")
+    said = run(*args, "--retry-delay", "5s,5s,1m", "--dry-run", cwd=tmp_path, env=RABBIT)
+    first, queue, *retries, last = said.out.splitlines()
+    assert (said.code, first, queue, last) == (
+        0,
+        "the plan for q:",
+        "  queue q, as it is",
+        "nothing was made",
+    )
+    assert [line.split(",")[0] for line in retries] == ["  queue q.retry.5s", "  queue q.retry.1m"]
+    assert all("x-queue-type=quorum" in line for line in retries)
+    for more in ((), ("--retry-delay", "5s", "--ttl", "5s"), ("--retry-delay", "5s", "--no-dead-letter")):
+        refused = run(*args, *more, cwd=tmp_path, env=RABBIT)
+        assert (refused.code, "--only-retry" in refused.problems[0]) == (2, True)
+    embedded = run(*args, "--retry-delay", "5s", "--url", "local:x.db", cwd=tmp_path)
+    assert (embedded.code, list(tmp_path.iterdir())) == (2, [])

@@ -269,3 +269,21 @@ def test_consume_refuses_a_conflict_and_changes_nothing(
     assert said.code == 2
     assert f"x-dead-letter-exchange is none there, and {name}.dlx was asked for" in said.err
     assert (api.queues(name), api.exchanges(name)) == ({name: {}}, {})
+
+
+def test_retry_queues_for_a_queue_of_somebody_elses(
+    rabbit: Broker, api: ManagementApi, name: str, tmp_path: Path
+) -> None:
+    """D-2, D-9: a queue with other arguments stays as it is; one that is not there gets no retry queues."""
+    args = ("--queue", name, "--retry-delay", "5s", "--only-retry")
+    missing = told(rabbit, tmp_path, *args)
+    assert (missing.code, api.queues(name)) == (2, {})
+    rabbit.queues.declare(name, arguments={"x-message-ttl": 77_000})
+    assert told(rabbit, tmp_path, *args[:-1]).code == 2
+    said = told(rabbit, tmp_path, *args)
+    assert (said.code, said.out.splitlines()[-2:]) == (
+        0,
+        [f"was there: queue {name}", f"made: queue {name}.retry.5s"],
+    )
+    assert set(api.queues(name)) == {name, f"{name}.retry.5s"}
+    assert api.queues(name)[name] == {"x-message-ttl": 77_000}

@@ -153,7 +153,7 @@ def test_a_missing_retry_queue_ends_the_start_with_the_remedy(stage: Stage) -> N
     process = stage.start("no", *options(3))
     assert process.wait(PATIENCE) == 2
     assert f"there is no queue '{stage.queue}.retry.300ms'" in process.stderr
-    assert f"chronicle declare --queue {stage.queue} --retry-delay 100ms,300ms" in process.stderr
+    assert f"chronicle declare --queue {stage.queue} --retry-delay 100ms,300ms --only-retry" in process.stderr
     assert stage.calls() == []
 
 

@@ -77,6 +77,7 @@ class QueueOptions:
     retry_delays: tuple[float, ...] = ()  # seconds; each makes a retry queue
     dead_letter: DeadLetterPolicy = field(default_factory=Enabled)
     queue_type: QueueType = QueueType.CLASSIC
+    only_retry: bool = False  # the queue is there and stays as it is; nothing but its retry queues is made
 
     def __post_init__(self) -> None:
         spans = (*self.retry_delays, *(() if self.ttl is None else (self.ttl,)))
@@ -98,10 +99,11 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue that must be there, with exactly these arguments."""
+    """A queue that must be there, with exactly these arguments; a foreign one with any, and never made."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    foreign: bool = False
 
     def __str__(self) -> str:
         return f"queue {self.name}"
@@ -144,6 +146,12 @@ def plan(queue: str, options: QueueOptions) -> tuple[Step, ...]:
 
 
 def _steps(queue: str, options: QueueOptions) -> Iterator[Step]:
+    retries = (retry_queue(queue, delay, options.queue_type) for delay in options.retry_delays)
+    distinct = {retry.name: retry for retry in retries}.values()
+    if options.only_retry:
+        yield Queue(queue, foreign=True)
+        yield from distinct
+        return
     arguments = _type_arguments(options.queue_type)
     if isinstance(options.dead_letter, Enabled):
         exchange = options.dead_letter.exchange(options.exchange or queue)
@@ -156,8 +164,7 @@ def _steps(queue: str, options: QueueOptions) -> Iterator[Step]:
     if options.ttl is not None:
         arguments["x-message-ttl"] = round(options.ttl * 1000)
     yield Queue(queue, arguments)
-    retries = (retry_queue(queue, delay, options.queue_type) for delay in options.retry_delays)
-    yield from {retry.name: retry for retry in retries}.values()
+    yield from distinct
     if options.exchange:
         yield Exchange(options.exchange, foreign=True)
         yield Binding(options.exchange, queue, options.routing_key or queue)

@@ -101,8 +101,8 @@ class Courier:
             steps = ",".join(map(format_duration, delays))
             raise BrokerRefused(
                 f"{self._place}: there is no queue {missing[0]!r} to wait in for another try",
-                f"make it: chronicle declare --queue {shlex.quote(queue)} --retry-delay {steps}; "
-                "or start with --declare",
+                f"make it: chronicle declare --queue {shlex.quote(queue)} --retry-delay {steps} "
+                "--only-retry; or start with --declare, which makes all that the queue needs",
             )
         if self._is_there(dead_letter_queue(queue)):
             self._dead_letters = dead_letter_queue(queue)

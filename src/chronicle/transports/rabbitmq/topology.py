@@ -87,9 +87,13 @@ class _Bench:
                 there = self._is_there(lambda channel: channel.exchange_declare(name, kind, passive=True))
             case Queue(name=name):
                 there = self._is_there(lambda channel: channel.queue_declare(name, passive=True))
-        foreign = isinstance(step, Exchange) and step.foreign
-        if there and not foreign:
+        if there and not step.foreign:
             self._compare(step)
+        if not there and isinstance(step, Queue) and step.foreign:
+            raise BrokerRefused(
+                f"{self._where}: there is no {step} to make retry queues for",
+                "leave out --only-retry to make it",
+            )
         return not there
 
     def make(self, step: Step, missing: bool) -> Done:
