@@ -7,25 +7,54 @@ import os
 import shlex
 import stat
 from collections.abc import MutableMapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import SettingError
+from chronicle_cli.variables import unknown
+
+if TYPE_CHECKING:
+    from dotenv.parser import Original
 
 NAME: Final = ".env"
 MAX_FILE: Final = 1024 * 1024
 
 
-def load_env(named: str | None, environ: MutableMapping[str, str]) -> None:
-    """Add what the named file, or this folder's `.env`, says and the environment does not."""
-    content = _content(named or NAME, must_exist=named is not None)
-    if content is None:
-        return
-    # Most runs have no such file and should not pay for the import.
-    from dotenv import dotenv_values
+def load_env(named: str | None, environ: MutableMapping[str, str]) -> tuple[str, ...]:
+    """Add what the named file, or this folder's `.env`, says and the environment does not.
 
-    for key, value in dotenv_values(stream=io.StringIO(content), interpolate=False).items():
-        if value is not None:
-            environ.setdefault(key, value)
+    Gives back what is odd about it, in words: a name that looks like one of chronicle's and is none.
+    """
+    path = named or NAME
+    content = _content(path, must_exist=named is not None)
+    if content is None:
+        return ()
+    values = _values(content, path)
+    for key, value in values.items():
+        environ.setdefault(key, value)
+    return tuple(f"{path}: {sentence}" for sentence in unknown(values))
+
+
+def _values(content: str, path: str) -> dict[str, str]:
+    """The variables as they stand, nothing in them replaced; of a repeated one the last counts."""
+    # Most runs have no such file and should not pay for the import.
+    from dotenv.parser import parse_stream
+
+    values = {}
+    for found in parse_stream(io.StringIO(content)):
+        if found.error:
+            # The line itself may hold a password.
+            raise SettingError(
+                f"{path!r}, line {_line(found.original)} cannot be read", "write it as NAME=value"
+            )
+        if found.key is not None and found.value is not None:
+            values[found.key] = found.value
+    return values
+
+
+def _line(original: Original) -> int:
+    """Where the text of a binding begins; the parser counts from the blank lines before it."""
+    blank = len(original.string) - len(original.string.lstrip())
+    return original.line + original.string[:blank].count("\n")
 
 
 def _content(path: str, *, must_exist: bool) -> str | None:

@@ -97,7 +97,7 @@ def cli(env_file: str | None) -> None:
     Every option is also a variable CHRONICLE_… and a line of .env in this folder; a flag wins over the
     environment, the environment over .env. proca's own PROCA_… variables come last.
     """
-    load_env(env_file, os.environ)
+    report.warn(*load_env(env_file, os.environ))
 
 
 def main() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import chronicle_syncers
 from chronicle_cli import addresses, passphrase
 from chronicle_cli.dotenv_file import load_env
+from chronicle_cli.variables import OF_COMMANDS, OF_SYNCERS, PREFIX
 from support.cli import commands, variables
 
 EXAMPLE = Path(__file__).parents[2] / ".env.example"
@@ -18,6 +20,17 @@ def test_example_and_options_name_the_same_variables() -> None:
     listed = re.findall(r"^#?([A-Z][A-Z_]+)=", EXAMPLE.read_text(), re.MULTILINE)
     bare = {*addresses.VARIABLES, *passphrase.VARIABLES}
     assert sorted(listed) == sorted(known | bare)
+
+
+def test_the_variables_that_are_known() -> None:
+    """The list that finds slips in .env names the same ones, and those of the ready-made syncers."""
+    options = {name for _, command in commands() for param in command.params for name in variables(param)}
+    ours = {*options, *addresses.VARIABLES, *passphrase.VARIABLES}
+    known = {f"{PREFIX}{name}" for name in OF_COMMANDS}
+    assert known == {name for name in ours if name.startswith(PREFIX)}
+    texts = (file.read_text() for file in Path(chronicle_syncers.__path__[0]).glob("*.py"))
+    named = {name for text in texts for name in re.findall(r"CHRONICLE_[A-Z_]*[A-Z]", text)}
+    assert named - known == {f"{PREFIX}{name}" for name in OF_SYNCERS}
 
 
 def test_every_flag_has_a_variable() -> None:

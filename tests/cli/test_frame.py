@@ -79,6 +79,29 @@ def test_an_env_file_is_taken_as_it_stands(folder: Path) -> None:
     assert dry(folder) == "a$HOME${HOME}b"
 
 
+def test_a_slip_in_an_env_file_is_named(folder: Path) -> None:
+    """D-9: one warning, with the name that was meant; the environment in general is not ours to judge."""
+    write_env(folder, f"CHRONICLE_QUEU={CANARY}\nMY_OWN=1\nCHRONICLE_CSV_FILE=x\nCHRONICLE_XYZZY=1\n")
+    said = run(
+        "publish", "--dry-run", "--queue", "q", "m.json", cwd=folder, env={"CHRONICLE_QEUE": "elsewhere"}
+    )
+    told = "chronicle: warning: .env: chronicle knows no variable CHRONICLE_"
+    slips = [line.removeprefix(told) for line in said.err.splitlines() if line.startswith(told)]
+    assert (said.code, slips) == (0, ["QUEU; did you mean CHRONICLE_QUEUE?", "XYZZY"])
+    assert CANARY not in said.err
+
+
+@pytest.mark.parametrize(
+    "line", ["CHRONICLE_PASSWORD hunter22-canary", "A='hunter22-canary", "=hunter22-canary"]
+)
+def test_a_line_of_an_env_file_that_cannot_be_read(folder: Path, line: str) -> None:
+    """D-9, Z4: the number of the line, and not the line."""
+    write_env(folder, f"# ours\nCHRONICLE_QUEUE=q\n\n\n{line}\nB=1\n")
+    said = run("publish", "--dry-run", "m.json", cwd=folder)
+    assert (said.code, said.problems) == (2, ["chronicle: '.env', line 5 cannot be read"])
+    assert CANARY not in said.err
+
+
 def test_another_env_file(folder: Path) -> None:
     write_env(folder, "CHRONICLE_QUEUE=usual\n")
     (folder / "other.env").write_text("CHRONICLE_QUEUE=other\n")

@@ -1,0 +1,44 @@
+"""The variables CHRONICLE_… that mean something, and what somebody meant who wrote another one.
+
+Rule: the list is written out. The options it repeats stand in the files of all commands, and no run should
+import them all; a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+PREFIX: Final = "CHRONICLE_"
+OF_COMMANDS: Final = frozenset((
+    "AGAINST", "ALLOW_DROP", "APP_DIR", "CAPTURE", "CONCURRENCY", "DEAD_LETTER", "DEAD_LETTERS",
+    "DEAD_LETTER_EXCHANGE", "DEAD_LETTER_QUEUE_TYPE", "DEAD_LETTER_ROUTING_KEY", "DECLARE", "DLQ",
+    "DLQ_EXPORT", "DLQ_JSON", "DLQ_MATCH", "DLQ_MAX_DELIVERIES", "DLQ_MAX_REDRIVES", "DLQ_NO_EXPORT",
+    "DLQ_RATE", "DLQ_REVEAL", "DLQ_TO", "DLQ_VERIFY", "DLQ_YES", "DRAIN_TIMEOUT", "DRY_RUN", "ENCRYPT",
+    "ENV_FILE", "EXCHANGE", "GIVE_UP_AFTER", "IDLE_TIMEOUT", "KEYS", "KEYS_MESSAGE", "LIMIT", "LIVE",
+    "LOG_FORMAT", "LOG_LEVEL", "MANAGEMENT_URL", "MAX_BODY", "MAX_DELIVERIES", "MAX_MESSAGES",
+    "MAX_RETRIES", "MAX_TIME", "NORMALIZE_EVENTS", "ONLY_FAILED", "ONLY_RETRY", "ON_EXCEPTION",
+    "ON_EXHAUSTED", "ON_FAILURE", "ON_INVALID", "PASSPHRASE", "PASSPHRASE_FILE", "PASSWORD",
+    "PASSWORD_FILE", "PREFETCH", "QUEUE", "QUEUE_TYPE", "REPEAT", "REQUIRE_DECRYPTION", "RETRY_DELAY",
+    "RETRY_INITIAL", "RETRY_MAX", "RETRY_MULTIPLIER", "ROUTING_KEY", "SCHEMA", "SEAL_KEY_FILE", "SET",
+    "STARTUP_TIMEOUT", "SYNCER", "TAG", "TLS_CA", "TLS_CERT", "TLS_KEY", "TTL", "UNTIL_EMPTY", "URL",
+    "URL_FILE",
+))  # fmt: skip
+OF_SYNCERS: Final = frozenset((
+    "CONSOLE_REVEAL", "CSV_FIELDS", "CSV_FILE", "JSONL_FILE", "SQL_TABLE", "SQL_URL", "WEBHOOK_TIMEOUT",
+    "WEBHOOK_TOKEN", "WEBHOOK_TOKEN_FILE", "WEBHOOK_URL",
+))  # fmt: skip
+
+
+def unknown(names: Iterable[str]) -> Iterator[str]:
+    """A sentence about each of these variables that looks like one of chronicle's and is none."""
+    known = OF_COMMANDS | OF_SYNCERS
+    for name in names:
+        rest = name.removeprefix(PREFIX)
+        if rest == name or rest in known:
+            continue
+        from difflib import get_close_matches  # only who made a slip pays for it
+
+        close = get_close_matches(rest, sorted(known), 1)
+        meant = f"; did you mean {PREFIX}{close[0]}?" if close else ""
+        yield f"chronicle knows no variable {name}{meant}"
