@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.settlement import Settlement
@@ -21,6 +21,8 @@ from chronicle.runtime.handling import Handling
 from chronicle.runtime.loader import Syncer
 from chronicle.runtime.loan import PULSE, Loan, Turn
 from chronicle.runtime.mailbox import Mailbox, emptied
+
+BUSY: Final = 3  # so many awake at once: they are not just passing by
 
 
 class ThreadWorkers:
@@ -74,7 +76,7 @@ class ThreadWorkers:
 
     def submit(self, batch: Iterable[Delivery]) -> None:
         self._waiting.extend(batch)
-        self._wake_one()
+        self._wake()
 
     def discard(self) -> list[Delivery]:
         return emptied(self._waiting)
@@ -109,6 +111,14 @@ class ThreadWorkers:
             self._waking = True  # before it can wake and say that it came
             sleeper.release()
 
+    def _wake(self) -> None:
+        """Wake one, who sees by himself; or, where syncers take their time, as many as there is work for."""
+        at_work = self._concurrency - len(self._idle)
+        for _ in range(len(self._waiting) if at_work > BUSY else 1):
+            if not self._idle:
+                return
+            self._wake_one()
+
     def _lead(self, patience: float) -> bool:
         """Turn the pump, if it is here and nobody else does; whether it was turned."""
         loan = self._loan
@@ -140,7 +150,7 @@ class ThreadWorkers:
                 self._waking = False
                 continue
             if waiting and idle and not self._waking:
-                self._wake_one()
+                self._wake()
             put(run(delivery))
             del delivery
             loan = self._loan
