@@ -6,6 +6,7 @@
     │   ├── SyncerError            the syncer cannot be loaded or does not start
     │   ├── KeyStoreError          the key store cannot be read or trusted
     │   └── BrokerRefused          the broker answered and said no
+    │       └── NoSuchQueue            because the queue is not there
     ├── BrokerError            the broker or the way to it                            retried
     │   ├── BrokerUnreachable      no connection could be made                        exit 3
     │   └── ConnectionLost         there was a connection
@@ -55,6 +56,10 @@ class KeyStoreError(OperatorError):
 
 class BrokerRefused(OperatorError):
     """The broker answered and said no: no such queue, no access, other arguments."""
+
+
+class NoSuchQueue(BrokerRefused):
+    """The queue is not there."""
 
 
 class BrokerError(ChronicleError):

@@ -25,7 +25,14 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Event
 from chronicle.core.outcome import Action, Synced, Verdict
 from chronicle.core.settlement import Fate, Settlement
-from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost, InvalidMessage, SettingError
+from chronicle.errors import (
+    BrokerRefused,
+    ChronicleError,
+    ConnectionLost,
+    InvalidMessage,
+    NoSuchQueue,
+    SettingError,
+)
 from chronicle.runtime.publishing import BATCH
 from chronicle.runtime.reaching import reach
 from chronicle.transports.catalog import open_publisher, open_transport
@@ -77,7 +84,13 @@ class DeadLetters:
         self.seen = 0
 
     def __enter__(self) -> Self:
-        self.present = reach(self._open_one, self._startup_timeout, self._tell)
+        try:
+            self.present = reach(self._open_one, self._startup_timeout, self._tell)
+        except NoSuchQueue:
+            raise NoSuchQueue(
+                f"there is no queue {self._connector.queue!r} of dead letters",
+                "nothing has died yet, or they are kept elsewhere: name that queue with --dlq",
+            ) from None
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:

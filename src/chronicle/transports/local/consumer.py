@@ -24,7 +24,7 @@ from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.core.states import RABBIT, Rabbit
 from chronicle.core.topology import dead_letter_queue
-from chronicle.errors import BrokerRefused, ConnectionLost
+from chronicle.errors import BrokerRefused, ConnectionLost, NoSuchQueue
 from chronicle.transports.local.address import file_of
 from chronicle.transports.local.contents import story, unpack
 from chronicle.transports.local.owners import Owner, bury, tokens
@@ -76,7 +76,7 @@ class LocalTransport:
                 queue, names = store.queue_id(self._name), store.queue_names()
             if queue is None:
                 there = ", ".join(map(repr, names[:NAMED])) + (" …" if len(names) > NAMED else "")
-                raise BrokerRefused(
+                raise NoSuchQueue(
                     f"{self.place} has no queue {self._name!r}; it has {there or 'none'}",
                     self._how_to_publish(),
                 )

@@ -16,7 +16,7 @@ from typing import Final
 import pika
 from pika import exceptions
 
-from chronicle.errors import BrokerRefused, OperatorError, SettingError
+from chronicle.errors import BrokerRefused, NoSuchQueue, OperatorError, SettingError
 from chronicle.transports.rabbitmq.address import Address, address_of
 from chronicle.transports.seam import Connector, Tls
 
@@ -165,7 +165,7 @@ def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefuse
         case exceptions.ConnectionClosedByBroker(reply_code=530):
             return _vhost_refused(where)
         case exceptions.ChannelClosedByBroker(reply_code=404):
-            return BrokerRefused(
+            return NoSuchQueue(
                 f"{where}: there is no queue {queue!r}",
                 f"make it: chronicle declare --queue {shlex.quote(queue)}; or check the name, and the "
                 "virtual host at the end of the URL",
