@@ -173,7 +173,10 @@ class Runner:
         self._transport.machine.fire(Event.FAILED)
         self._transport.close()
         self._running -= len(self._workers.discard())
-        self._account([not_taken(settlement, str(error)) for settlement in self._shelf.empty()])
+        lost = self._shelf.empty()
+        if self._stopping():
+            self._unfinished += sum(settlement.delivery in self._held for settlement in lost)
+        self._account([not_taken(settlement, str(error)) for settlement in lost])
         if self._stopping():
             self._leave([interrupted(delivery) for delivery in self._held])
         self._held.clear()
