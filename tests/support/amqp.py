@@ -11,6 +11,23 @@ spec: Any = pika_spec  # pika does not annotate its generated half
 
 FRAME_MAX = 131_072
 
+# One value for each basic property there is.
+EVERY_PROPERTY: dict[str, Any] = {
+    "content_type": "application/json",
+    "content_encoding": "utf-8",
+    "delivery_mode": 2,
+    "priority": 9,
+    "correlation_id": "c-1",
+    "reply_to": "answers",
+    "expiration": "60000",
+    "message_id": "m-1",
+    "timestamp": 1_700_000_000,
+    "type": "event",
+    "user_id": "guest",
+    "app_id": "proca",
+    "cluster_id": "",
+}
+
 
 def method(channel: int, what: Any) -> bytes:
     return frame.Method(channel, what).marshal()

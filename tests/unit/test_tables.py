@@ -13,23 +13,8 @@ from hypothesis import strategies as st
 from pika import data as pika_data
 
 from chronicle.transports.rabbitmq.tables import DEEPEST, open_envelope
-from support.amqp import spec
+from support.amqp import EVERY_PROPERTY, spec
 
-EVERY_PROPERTY: dict[str, Any] = {
-    "content_type": "application/json",
-    "content_encoding": "utf-8",
-    "delivery_mode": 2,
-    "priority": 9,
-    "correlation_id": "c-1",
-    "reply_to": "answers",
-    "expiration": "60000",
-    "message_id": "m-1",
-    "timestamp": 1_700_000_000,
-    "type": "event",
-    "user_id": "guest",
-    "app_id": "proca",
-    "cluster_id": "",
-}
 SECRET = b"jane@example.org"
 
 

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.names import names_in
-from chronicle.core.outcome import Action, Interrupted, Outcome, Verdict
+from chronicle.core.outcome import Interrupted, Outcome, Verdict
+from chronicle.core.policy import Policy, decide
 
 
 class Fate(StrEnum):
@@ -36,7 +37,8 @@ class Settlement:
 
 def interrupted(delivery: Delivery) -> Settlement:
     """A delivery whose syncer was not done when the process ended; named as well as it can be (D-11)."""
-    settlement = Settlement(delivery, Interrupted(), Verdict(Action.LEAVE, "interrupted"))
+    outcome = Interrupted()
+    settlement = Settlement(delivery, outcome, decide(outcome, delivery, Policy()))
     settlement.action_id, _ = names_in(delivery.body)
     return settlement
 

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 # None to give the pump back.
 Turn: TypeAlias = Callable[[float], float | None]
 
-PULSE: Final = 0.25  # the longest between two turns
+PULSE: Final = 0.25  # the longest between two turns of the pump, so the coarsest any deadline is kept
 LATE: Final = 0.01  # a result does not wait longer for others that are worth a turn with it
 STUCK: Final = 0.75  # nobody has turned it for so long: they do not answer
 

@@ -28,6 +28,7 @@ from chronicle.errors import (
 )
 from chronicle.runtime.breaker import SealBreaker
 from chronicle.runtime.job import Ending, Exit, Job, concluded
+from chronicle.runtime.loan import PULSE
 from chronicle.runtime.mailbox import Mailbox, watch_other_threads
 from chronicle.runtime.patience import Patience
 from chronicle.runtime.shelf import Shelf
@@ -41,7 +42,6 @@ from chronicle.telemetry.masks import trace_of
 from chronicle.transports.seam import Transport
 from chronicle.transports.waker import Waker
 
-TURN = 0.25  # the longest the pump sleeps, so the coarsest any deadline is kept
 FATAL_GRACE = 2.0  # how long others may finish after a fatal outcome (X4)
 LEAVING = 1.0  # how long a syncer's context may take to close when work is stuck
 
@@ -198,7 +198,7 @@ class Runner:
             if self._watch.time_is_up(self._clock()):
                 self._decide(Exit.UNREACHABLE, "time is up, and the broker is away")
                 return
-            self._waker.wait(min(left, TURN))
+            self._waker.wait(min(left, PULSE))
             self._take_late()
             self._tick()
 
@@ -236,7 +236,9 @@ class Runner:
         if self._over:
             return
         self._mailbox.pump_sleeps = True
-        batch = self._transport.receive(self._room(), min(TURN if lent is None else lent, self._timeout(now)))
+        batch = self._transport.receive(
+            self._room(), min(PULSE if lent is None else lent, self._timeout(now))
+        )
         self._mailbox.pump_sleeps = False
         self._watch.turned(batch, now)
         if batch:
@@ -271,7 +273,7 @@ class Runner:
         """How long the broker may keep the pump waiting."""
         if self._mailbox or self._watch.hurries(len(self._held)) or (self._ending and not self._held):
             return 0.0
-        return min(TURN, self._shelf.wait(now))
+        return min(PULSE, self._shelf.wait(now))
 
     def _room(self) -> int:
         """How many more deliveries may be held: the backpressure (D-7)."""
@@ -286,7 +288,7 @@ class Runner:
 
     def _tick(self) -> None:
         now = self._clock()
-        if now - self._ticked >= TURN:
+        if now - self._ticked >= PULSE:
             self._ticked = now
             self.counters.inflight = self._running
             self._observer.tick(self.counters)
@@ -356,7 +358,7 @@ class Runner:
             self._deadline = self._clock() + self._job.lifecycle.drain_timeout
             self._transport.machine.fire(Event.STOP)
         if self._running and not self._mailbox:
-            self._waker.wait(TURN)
+            self._waker.wait(PULSE)
         self._take_late()
         if not self._running:
             self._finish(Event.ALL_SETTLED)
