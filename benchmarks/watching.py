@@ -54,7 +54,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class BoundsWatch:
     """Reads what the watch has written so far."""
 
     file: Path
@@ -68,8 +68,8 @@ class Watch:
         return [Moment(None if what == DELIVERED else int(what), int(at) / 1e6) for what, at in whole]
 
 
-def watch(node: RabbitNode, queue: str, count: int, marks: tuple[int, ...]) -> Watch:
-    """Watch a queue that holds `count` messages; marks are counts of messages left, falling."""
+def watch(node: RabbitNode, queue: str, count: int, marks: tuple[int, ...]) -> BoundsWatch:
+    """BoundsWatch a queue that holds `count` messages; marks are counts of messages left, falling."""
     file = node.folder / f"{queue}.marks"
     node.ctl(
         "eval",
@@ -77,4 +77,4 @@ def watch(node: RabbitNode, queue: str, count: int, marks: tuple[int, ...]) -> W
             queue=queue, file=file, count=count, delivered=DELIVERED, marks=", ".join(map(str, marks))
         ),
     )
-    return Watch(file)
+    return BoundsWatch(file)

@@ -24,8 +24,8 @@ from rich.text import Text
 from chronicle.core.settlement import Settlement
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
-from chronicle.telemetry.lines import pretty, summary, tidy, tidy_facts, verdict_text
-from chronicle.telemetry.masks import Secrets
+from chronicle.telemetry.formats import pretty, summary, tidy, tidy_facts, verdict_text
+from chronicle.telemetry.redaction import Secrets
 
 EVERY: Final = 1 / 8  # seconds between drawings
 WINDOW: Final = 5.0  # seconds that make "now"

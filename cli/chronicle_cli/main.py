@@ -23,16 +23,16 @@ from chronicle_cli.dotenv_file import load_env
 from chronicle_cli.help import write_examples
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "consume": ("chronicle_cli.consume:command", "Run a syncer over a queue."),
-    "replay": ("chronicle_cli.replay:command", "Run a syncer over messages in files, no broker."),
-    "capture": ("chronicle_cli.capture:command", "Copy the messages of a queue to a file."),
+    "consume": ("chronicle_cli.commands.consume:command", "Run a syncer over a queue."),
+    "replay": ("chronicle_cli.commands.replay:command", "Run a syncer over messages in files, no broker."),
+    "capture": ("chronicle_cli.commands.capture:command", "Copy the messages of a queue to a file."),
     "declare": (
-        "chronicle_cli.declare:command",
+        "chronicle_cli.commands.declare:command",
         "Make a queue and what it needs: dead letters, retry queues.",
     ),
-    "publish": ("chronicle_cli.publish:command", "Put messages from files onto a queue."),
-    "dlq": ("chronicle_cli.dlq:command", "See what died and why, and bring it back."),
-    "keys": ("chronicle_cli.keys:command", "Make, list, check and lock the keys for personal data."),
+    "publish": ("chronicle_cli.commands.publish:command", "Put messages from files onto a queue."),
+    "dlq": ("chronicle_cli.commands.dlq.group:command", "See what died and why, and bring it back."),
+    "keys": ("chronicle_cli.commands.keys:command", "Make, list, check and lock the keys for personal data."),
 }
 
 EXAMPLES: Final = """
@@ -194,7 +194,7 @@ def _failed(error: ChronicleError) -> int:
 
 def _broken(error: BaseException) -> int:
     """A defect of chronicle's: where it happened, without values."""
-    from chronicle.telemetry.masks import trace_of
+    from chronicle.telemetry.redaction import trace_of
 
     nothing: Any = None
     report.trace(trace_of(error, nothing))

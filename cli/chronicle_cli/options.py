@@ -17,9 +17,9 @@ from click.core import ParameterSource
 
 from chronicle.core.pipeline import Schema
 from chronicle.core.policy import OnException, OnExhausted, OnFailure, OnInvalid, Policy
-from chronicle.runtime.job import Bounds, Lifecycle
+from chronicle.engine.job import Bounds, Lifecycle
 from chronicle.transports.seam import Tls
-from chronicle_cli.addresses import LOCAL, has_password, resolve_url
+from chronicle_cli.broker_url import LOCAL, has_password, resolve_url
 from chronicle_cli.help import Group, option, stack
 from chronicle_cli.params import (
     DURATION,

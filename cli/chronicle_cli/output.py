@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from typing import Final, TextIO
 
 from chronicle.telemetry import events
-from chronicle.telemetry.bridge import LoggingBridge
 from chronicle.telemetry.events import Observer
-from chronicle.telemetry.lines import JsonLines, PrettyLines
-from chronicle.telemetry.masks import Secrets, trace_of
+from chronicle.telemetry.formats import JsonLog, PrettyLog
+from chronicle.telemetry.logging_bridge import LoggingBridge
+from chronicle.telemetry.redaction import Secrets, trace_of
 from chronicle_cli.settings import LogFormat, LogLevel
 
 # chronicle reports lost connections itself, once; these libraries do it in many lines of their own.
@@ -47,10 +47,10 @@ def make_observer(
     terminal = is_terminal(stream)
     if log_format is LogFormat.JSON or (log_format is LogFormat.AUTO and not terminal and not live):
         always = {"trigger": trigger, "connector": connector}
-        return JsonLines(stream, level, always, secrets=secrets)
+        return JsonLog(stream, level, always, secrets=secrets)
     color = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
     if live is False or not terminal or environ.get("TERM") == "dumb":
-        return PrettyLines(stream, level, color=color, secrets=secrets)
+        return PrettyLog(stream, level, color=color, secrets=secrets)
     # rich costs a tenth of a second to import: only people who see it pay.
     from chronicle_cli.live import make_live_view
 

@@ -14,10 +14,10 @@ from binascii import Error as NotBase64
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from chronicle.core.json_tags import from_base64
 from chronicle.core.sealing import KEY_BYTES, Means, Secret, is_sealed, open_whole, seal_whole
-from chronicle.core.tagging import from_base64
 from chronicle.errors import SettingError
-from chronicle_cli.addresses import PASSPHRASE, line_in_file_of
+from chronicle_cli.broker_url import PASSPHRASE, line_in_file_of
 
 PASSPHRASE_FILE: Final = "CHRONICLE_PASSPHRASE_FILE"
 SEAL_KEY_FILE: Final = "CHRONICLE_SEAL_KEY_FILE"
@@ -25,7 +25,7 @@ VARIABLES: Final = (PASSPHRASE, PASSPHRASE_FILE, SEAL_KEY_FILE)
 REMEDY: Final = f"set {PASSPHRASE_FILE} to a file that holds it, or {PASSPHRASE}, or run it at a terminal"
 
 
-class Secrets:
+class PassphraseSource:
     """The secrets of one command."""
 
     def __init__(self, environ: Mapping[str, str], ask: Callable[[str], str] | None = None) -> None:

@@ -46,7 +46,7 @@ def trace(text: str) -> None:
 
 def _say(text: str, color: str | None = None) -> None:
     # Imported here: `chronicle --help` says nothing of this kind and should not pay for it.
-    from chronicle.telemetry.masks import clean, redact
+    from chronicle.telemetry.redaction import clean, redact
 
     line = clean(redact(text))
     try:

@@ -23,11 +23,11 @@ from chronicle.core.outcome import Outcome
 from chronicle.core.pipeline import Pipeline, Schema
 from chronicle.core.policy import OnException, OnInvalid, Policy, parse_on_failure
 from chronicle.core.settlement import Settlement
-from chronicle.runtime.job import Bounds, Job
-from chronicle.runtime.loader import look_at
-from chronicle.runtime.runner import Runner
+from chronicle.engine.job import Bounds, Job
+from chronicle.engine.runner import Runner
 from chronicle.telemetry.events import Silent
 from chronicle.transports.memory import MemoryTransport
+from chronicle.workers.loader import look_at
 
 __all__ = ["DeadLettered", "Result", "run_syncer"]
 

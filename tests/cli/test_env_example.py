@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import chronicle_syncers
-from chronicle_cli import addresses, passphrase
+from chronicle_cli import broker_url, passphrase
 from chronicle_cli.dotenv_file import load_env
 from chronicle_cli.variables import OF_COMMANDS, OF_SYNCERS, PREFIX
 from support.cli import commands, variables
@@ -18,14 +18,14 @@ def test_example_and_options_name_the_same_variables() -> None:
     """design.md §5: every option is a flag, a variable and a line of .env."""
     known = {name for _, command in commands() for param in command.params for name in variables(param)}
     listed = re.findall(r"^#?([A-Z][A-Z_]+)=", EXAMPLE.read_text(), re.MULTILINE)
-    bare = {*addresses.VARIABLES, *passphrase.VARIABLES}
+    bare = {*broker_url.VARIABLES, *passphrase.VARIABLES}
     assert sorted(listed) == sorted(known | bare)
 
 
 def test_the_variables_that_are_known() -> None:
     """The list that finds slips in .env names the same ones, and those of the ready-made syncers."""
     options = {name for _, command in commands() for param in command.params for name in variables(param)}
-    ours = {*options, *addresses.VARIABLES, *passphrase.VARIABLES}
+    ours = {*options, *broker_url.VARIABLES, *passphrase.VARIABLES}
     known = {f"{PREFIX}{name}" for name in OF_COMMANDS}
     assert known == {name for name in ours if name.startswith(PREFIX)}
     texts = (file.read_text() for file in Path(chronicle_syncers.__path__[0]).glob("*.py"))

@@ -13,7 +13,7 @@ import pytest
 
 from chronicle.core.delivery import Delivery, Envelope
 from chronicle.core.record import dump, to_record
-from chronicle.runtime.publishing import BATCH, BATCH_BYTES, in_batches
+from chronicle.engine.publication import BATCH, BATCH_BYTES, in_batches
 from support.cli import PROGRAM, run
 from support.fixtures import Broker, StartNode
 from support.waiting import wait_for

@@ -13,7 +13,7 @@ from chronicle.core.machine import Event
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate
 from chronicle.errors import BrokerRefused, ConnectionLost
-from chronicle.transports.seam import DeadLetters, Transport
+from chronicle.transports.seam import DeadLetterKeeper, Transport
 from conformance.harness import Broker, opened, settle, verdict
 from support.waiting import wait_for
 
@@ -92,7 +92,7 @@ def test_an_acknowledged_or_dropped_message_is_gone(broker: Broker, consume: Con
     transport.close()
     opened(transport)
     assert nothing_comes(transport)
-    assert broker.dead_letters(queue) == [] or transport.promises.dead_letters is DeadLetters.NONE
+    assert broker.dead_letters(queue) == [] or transport.promises.dead_letters is DeadLetterKeeper.NOBODY
 
 
 def test_a_requeued_message_comes_back_once_and_flagged(broker: Broker, consume: Consume) -> None:
@@ -129,7 +129,7 @@ def test_a_dead_letter_is_byte_identical(broker: Broker, consume: Consume, body:
     queue = broker.new_queue()
     broker.publish(queue, [body])
     transport = consume(queue)
-    if transport.promises.dead_letters is DeadLetters.NONE:
+    if transport.promises.dead_letters is DeadLetterKeeper.NOBODY:
         pytest.skip("no dead letters here")
     (delivery,) = take(transport, 1)
     assert settle(transport, verdict(delivery, Action.DEAD_LETTER)) == [Fate.DONE]

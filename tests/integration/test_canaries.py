@@ -20,7 +20,7 @@ import pytest
 from nacl.public import Box, PrivateKey, PublicKey
 
 from chronicle.proca.keystore import decode, encode, new_pair
-from chronicle.telemetry.fields import HARMLESS
+from chronicle.telemetry.redaction.fields import HARMLESS
 from support import samples
 from support.fixtures import Broker, StartChronicle
 from support.process import ChronicleProcess

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from chronicle.core.death import REASON, REDRIVES
+from chronicle.core.deadletters.death import REASON, REDRIVES
 from chronicle.core.topology import Enabled, QueueOptions, QueueType
-from chronicle.runtime.deadletters import NARROW
-from chronicle.runtime.publishing import BATCH
+from chronicle.deadletters.reader import NARROW
+from chronicle.engine.publication import BATCH
 from chronicle.transports.catalog import declare_topology
 from chronicle.transports.seam import Connector, Outgoing
 from support.deadhouse import CANARY, DeadHouse, action

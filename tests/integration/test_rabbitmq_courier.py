@@ -17,10 +17,10 @@ from chronicle.core.policy import OnFailure, Policy
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.core.topology import retry_queue_name
 from chronicle.errors import BrokerRefused, ConnectionLost, SettingError
+from chronicle.transports.rabbitmq.codec.decode import fields_of, properties_of
+from chronicle.transports.rabbitmq.codec.encode import encode
 from chronicle.transports.rabbitmq.connection import Encoded
 from chronicle.transports.rabbitmq.consumer import RabbitTransport
-from chronicle.transports.rabbitmq.labels import encode
-from chronicle.transports.rabbitmq.tables import fields_of, properties_of
 from chronicle.transports.seam import Connector, refuse_what_it_cannot
 from support.fixtures import Broker
 from support.proxy import Mode, Proxy

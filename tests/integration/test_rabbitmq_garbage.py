@@ -18,8 +18,8 @@ import pika
 import pytest
 
 from chronicle.core.delivery import Delivery
+from chronicle.engine.breaker import LIMIT
 from chronicle.proca.keystore import new_pair
-from chronicle.runtime.breaker import LIMIT
 from chronicle.transports.rabbitmq.consumer import RabbitTransport
 from chronicle.transports.seam import Connector
 from conformance.harness import opened

@@ -11,7 +11,7 @@ from typing import Any
 from chronicle.core.machine import Event
 from chronicle.core.outcome import Synced
 from chronicle.core.settlement import Settlement
-from chronicle.runtime.deadletters import REMOVED
+from chronicle.deadletters.reader import REMOVED
 from chronicle.transports.catalog import open_publisher, open_transport
 from chronicle.transports.seam import Connector, Outgoing
 from support.cli import Said, run

@@ -11,11 +11,11 @@ from typing import Any, Final
 from chronicle.core.pipeline import Pipeline, Schema
 from chronicle.core.policy import Policy
 from chronicle.core.settlement import Settlement
-from chronicle.runtime.job import Bounds, Ending, Job, Lifecycle
-from chronicle.runtime.loader import look_at
-from chronicle.runtime.runner import Runner
+from chronicle.engine.job import Bounds, Ending, Job, Lifecycle
+from chronicle.engine.runner import Runner
 from chronicle.telemetry.counters import Counters
 from chronicle.transports.seam import Transport
+from chronicle.workers.loader import look_at
 from support.waiting import wait_for
 
 PATIENCE: Final = 30.0

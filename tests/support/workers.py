@@ -8,11 +8,11 @@ from typing import Any
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.pipeline import Pipeline, Schema
+from chronicle.core.policy import Policy
 from chronicle.core.settlement import Settlement
-from chronicle.runtime.job import Job
-from chronicle.runtime.loader import look_at
-from chronicle.runtime.mailbox import Mailbox
-from chronicle.runtime.workers import Workers, make_workers
+from chronicle.workers.base import Workers, make_workers
+from chronicle.workers.loader import look_at
+from chronicle.workers.mailbox import Mailbox
 from support.waiting import wait_for
 
 PATIENCE = 30.0  # for what comes at once unless the machine is very busy
@@ -23,9 +23,7 @@ def deliveries(count: int, first: int = 0) -> list[Delivery]:
 
 
 def make(syncer: Any, mailbox: Mailbox, concurrency: int = 1) -> Workers:
-    return make_workers(
-        Job(look_at(syncer, "my:syncer"), Pipeline(Schema.RAW), concurrency=concurrency), mailbox
-    )
+    return make_workers(look_at(syncer, "my:syncer"), Pipeline(Schema.RAW), Policy(), concurrency, mailbox)
 
 
 def make_mailbox() -> Mailbox:

@@ -19,7 +19,9 @@ SOURCES: Final = ("src", "cli", "syncers")
 PYTHON: Final = (*SOURCES, "tests", "docs", "benchmarks")
 LONGEST: Final = 400
 
-LIBRARY: Final = frozenset({"errors", "core", "proca", "telemetry", "transports", "runtime"})
+LIBRARY: Final = frozenset(
+    {"errors", "core", "proca", "telemetry", "transports", "workers", "engine", "captures", "deadletters"}
+)
 FRONT: Final = frozenset({"chronicle", "testing", "topology"})
 ROOMS: Final = {
     "errors": frozenset[str](),
@@ -27,7 +29,10 @@ ROOMS: Final = {
     "proca": frozenset({"errors"}),
     "telemetry": frozenset({"errors", "core"}),
     "transports": frozenset({"errors", "core"}),
-    "runtime": LIBRARY - {"runtime"},
+    "workers": frozenset({"errors", "core", "telemetry"}),
+    "engine": frozenset({"errors", "core", "telemetry", "transports", "workers"}),
+    "captures": frozenset({"errors", "core", "telemetry", "transports", "engine"}),
+    "deadletters": frozenset({"errors", "core", "transports", "engine"}),
     "testing": LIBRARY | {"chronicle"},
     "topology": LIBRARY,
     "chronicle": LIBRARY,
@@ -38,7 +43,7 @@ EXTRA: Final = {"chronicle/core/pipeline.py": frozenset({"proca"})}
 
 CLIENTS: Final = frozenset({"pika", "confluent_kafka", "redis"})
 THREADS: Final = frozenset({"_thread", "asyncio", "concurrent", "multiprocessing", "signal", "threading"})
-THREAD_ROOMS: Final = frozenset({"runtime", "cli"})
+THREAD_ROOMS: Final = frozenset({"workers", "engine", "cli"})
 # Foreign threads call these rooms, so they may guard what they share; they may not start a thread.
 GUARDED_ROOMS: Final = frozenset({"telemetry", "syncers"})
 GUARDS: Final = frozenset({"Condition", "Lock", "RLock", "local"})
@@ -165,10 +170,10 @@ OFFENDERS: Final = [
         "from chronicle.transports import seam\n",
         "is in core and imports from transports",
     ),
-    ("src/chronicle/core/a.py", "from chronicle import runtime\n", "is in core and imports from runtime"),
+    ("src/chronicle/core/a.py", "from chronicle import engine\n", "is in core and imports from engine"),
     ("src/chronicle/core/a.py", "from chronicle import Retry\n", "is in core and imports from chronicle"),
     ("src/chronicle/core/a.py", "import chronicle.proca.schema\n", "is in core and imports from proca"),
-    ("src/chronicle/core/a.py", "from ..runtime import runner\n", "is in core and imports from runtime"),
+    ("src/chronicle/core/a.py", "from ..engine import runner\n", "is in core and imports from engine"),
     ("src/chronicle/errors.py", "from .core import delivery\n", "is in errors and imports from core"),
     (
         "src/chronicle/proca/a.py",
@@ -176,9 +181,9 @@ OFFENDERS: Final = [
         "is in proca and imports from core",
     ),
     ("src/chronicle/telemetry/a.py", "import pika\n", "imports pika outside transports"),
-    ("src/chronicle/runtime/a.py", "from redis.client import Redis\n", "imports redis outside transports"),
+    ("src/chronicle/engine/a.py", "from redis.client import Redis\n", "imports redis outside transports"),
     ("cli/chronicle_cli/a.py", "import confluent_kafka as k\n", "imports confluent_kafka outside transports"),
-    ("src/chronicle/runtime/a.py", "import sqlite3\n", "imports sqlite3 outside"),
+    ("src/chronicle/engine/a.py", "import sqlite3\n", "imports sqlite3 outside"),
     ("src/chronicle/transports/memory.py", "import sqlite3\n", "imports sqlite3 outside"),
     (
         "src/chronicle/transports/rabbitmq/poller.py",
@@ -198,11 +203,11 @@ OFFENDERS: Final = [
         "from chronicle_cli import main\n",
         "is in syncers and imports from cli",
     ),
-    ("syncers/chronicle_syncers/a.py", "from chronicle.runtime import runner\n", "imports from runtime"),
+    ("syncers/chronicle_syncers/a.py", "from chronicle.engine import runner\n", "imports from engine"),
     (
-        "src/chronicle/runtime/a.py",
+        "src/chronicle/engine/a.py",
         "import chronicle_syncers.sql\n",
-        "is in runtime and imports from syncers",
+        "is in engine and imports from syncers",
     ),
     ("cli/chronicle_cli/a.py", "from chronicle_syncers import sql\n", "is in cli and imports from syncers"),
     ("src/chronicle/stray.py", "", "stands in no room"),
@@ -229,7 +234,7 @@ INNOCENTS: Final = [
     ("src/chronicle/transports/local/store.py", "import sqlite3\n"),
     ("src/chronicle/telemetry/a.py", "from threading import RLock\n"),
     ("syncers/chronicle_syncers/a.py", "import threading\nthreading.Lock()\nfrom chronicle import Retry\n"),
-    ("cli/chronicle_cli/a.py", "import signal\nfrom chronicle.runtime import runner\n"),
+    ("cli/chronicle_cli/a.py", "import signal\nfrom chronicle.engine import runner\n"),
 ]
 
 

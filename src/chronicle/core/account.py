@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from chronicle.core.death import capped
+from chronicle.core.deadletters.death import capped
 from chronicle.core.outcome import Action, Asked, Outcome, Synced
 from chronicle.core.settlement import Fate, Settlement
 

@@ -23,7 +23,7 @@ import orjson
 
 from chronicle.core.body import parse
 from chronicle.core.delivery import Delivery, Envelope
-from chronicle.core.tagging import from_base64, tag, to_base64, untag
+from chronicle.core.json_tags import from_base64, tag, to_base64, untag
 from chronicle.errors import InvalidMessage
 
 # Names of a record that are no facts of a broker. A fact of such a name goes under `origin`.

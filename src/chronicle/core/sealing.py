@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from chronicle.core.tagging import from_base64, to_base64
+from chronicle.core.json_tags import from_base64, to_base64
 from chronicle.errors import SettingError
 
 MAGIC: Final = b'{"sealed":"chronicle:'

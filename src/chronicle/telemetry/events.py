@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from chronicle.core.outcome import Action, Synced
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.telemetry.counters import Counters
-from chronicle.telemetry.secrets import cap, clean, redact
+from chronicle.telemetry.redaction.secrets import cap, clean, redact
 
 STARTING: Final = "consumer.starting"
 READY: Final = "consumer.ready"

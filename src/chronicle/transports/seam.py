@@ -24,12 +24,12 @@ from chronicle.core.topology import QueueOptions
 from chronicle.errors import SettingError
 
 
-class DeadLetters(StrEnum):
-    """Where dead letters go, and who knows."""
+class DeadLetterKeeper(StrEnum):
+    """Who keeps the dead letters of a queue."""
 
-    KEPT = "kept"  # the transport itself keeps them
+    TRANSPORT = "transport"  # the transport itself
     BROKER = "broker"  # the broker's topology decides; it may be missing
-    NONE = "none"  # there is no such thing
+    NOBODY = "nobody"  # there is no such thing
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Promises:
 
     transport: str
     settles: bool = True  # False: at most once, a delivery is gone when it arrives
-    dead_letters: DeadLetters = DeadLetters.KEPT
+    dead_letters: DeadLetterKeeper = DeadLetterKeeper.TRANSPORT
     delays: bool = False  # keeps a requeued message back for `verdict.delay` by itself
     retries: bool = True  # carries Action.RETRY out
     counts: bool = False  # `delivery.counted` is the broker's own count of tries
@@ -65,7 +65,7 @@ def refuse_what_it_cannot(promises: Promises, policy: Policy) -> None:
     wants_dead_letters = (
         policy.on_failure is OnFailure.DEAD_LETTER or policy.on_exhausted is OnExhausted.DEAD_LETTER
     )
-    if promises.dead_letters is DeadLetters.NONE and wants_dead_letters:
+    if promises.dead_letters is DeadLetterKeeper.NOBODY and wants_dead_letters:
         raise SettingError(
             f"{chosen[0]} cannot be honoured by {promises.transport}: it keeps no dead letters",
             "leave it out",

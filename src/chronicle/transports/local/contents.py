@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from chronicle.core.death import failed
+from chronicle.core.deadletters.death import failed
 from chronicle.core.delivery import Envelope
+from chronicle.core.json_tags import tag, untag
 from chronicle.core.record import dump
 from chronicle.core.settlement import Settlement
-from chronicle.core.tagging import tag, untag
 from chronicle.transports.seam import Outgoing
 
 

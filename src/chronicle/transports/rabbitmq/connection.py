@@ -15,8 +15,8 @@ import pika
 from pika.adapters.utils.io_services_utils import _AsyncSSLTransport
 from pika.connection import Connection as PikaConnection
 
+from chronicle.transports.rabbitmq.codec.frames import Arrival, Splitter
 from chronicle.transports.rabbitmq.poller import Poller
-from chronicle.transports.rabbitmq.wire import Arrival, Splitter
 
 READ_SIZE: Final = 64 * 1024
 

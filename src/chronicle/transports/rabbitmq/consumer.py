@@ -21,7 +21,7 @@ from pika import exceptions
 from pika.channel import Channel
 
 from chronicle.core.backoff import Backoff
-from chronicle.core.death import breaks_the_broker
+from chronicle.core.deadletters.death import breaks_the_broker
 from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Event, Machine
 from chronicle.core.outcome import Action
@@ -30,14 +30,14 @@ from chronicle.core.states import RABBIT, Rabbit
 from chronicle.core.topology import plan
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, ProtocolFault
 from chronicle.transports.rabbitmq.acks import TagLedger
+from chronicle.transports.rabbitmq.codec.decode import open_envelope
+from chronicle.transports.rabbitmq.codec.frames import Arrival
 from chronicle.transports.rabbitmq.connection import Connection
 from chronicle.transports.rabbitmq.courier import Courier
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason, refusal
 from chronicle.transports.rabbitmq.poller import Poller
-from chronicle.transports.rabbitmq.tables import open_envelope
 from chronicle.transports.rabbitmq.topology import declare
-from chronicle.transports.rabbitmq.wire import Arrival
-from chronicle.transports.seam import Connector, DeadLetters, Promises
+from chronicle.transports.seam import Connector, DeadLetterKeeper, Promises
 
 NAME = "rabbitmq"
 CONNECT_TIMEOUT = 60.0  # pika's own limits are shorter; this one only keeps a defect from hanging
@@ -51,7 +51,7 @@ class RabbitTransport:
     def __init__(self, connector: Connector) -> None:
         self.promises = Promises(
             NAME,
-            dead_letters=DeadLetters.BROKER,
+            dead_letters=DeadLetterKeeper.BROKER,
             retries=bool(connector.retry_delays),
             backoff=Backoff(0.25, 10.0),
         )

@@ -21,18 +21,18 @@ from pika import exceptions, spec
 from pika.channel import Channel
 from pika.frame import Method
 
-from chronicle.core.death import COPIES, failed, returns_by_expiry
+from chronicle.core.deadletters.death import COPIES, failed, returns_by_expiry
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Settlement
 from chronicle.core.topology import dead_letter_queue, retry_queue_name
 from chronicle.core.units import format_duration
 from chronicle.errors import BrokerRefused, ConnectionLost, InvalidMessage
 from chronicle.transports.rabbitmq.address import address_of
+from chronicle.transports.rabbitmq.codec.decode import Unreadable
+from chronicle.transports.rabbitmq.codec.encode import relabelled
 from chronicle.transports.rabbitmq.connection import Connection, Encoded
-from chronicle.transports.rabbitmq.labels import relabelled
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason
 from chronicle.transports.rabbitmq.poller import Poller
-from chronicle.transports.rabbitmq.tables import Unreadable
 from chronicle.transports.seam import Connector
 
 CONFIRM_TIMEOUT: Final = 90.0  # longer than the blocked notice may last

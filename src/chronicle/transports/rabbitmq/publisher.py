@@ -22,8 +22,8 @@ from pika.frame import Method
 
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost
 from chronicle.transports.rabbitmq.address import address_of
+from chronicle.transports.rabbitmq.codec.encode import PERSISTENT, encode
 from chronicle.transports.rabbitmq.connection import Encoded
-from chronicle.transports.rabbitmq.labels import PERSISTENT, encode
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason, refusal
 from chronicle.transports.seam import Connector, Outgoing
 

@@ -1,0 +1,120 @@
+"""`chronicle capture`: copy the messages of a queue to a file and leave them where they are."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from typing import Any, Final
+
+import click
+
+from chronicle.captures.file import CaptureFile, open_capture
+from chronicle.captures.snapshot import Copied, Snapshot
+from chronicle.engine.job import Exit
+from chronicle.engine.signals import stop_on_signal
+from chronicle.errors import ChronicleError
+from chronicle.transports.catalog import scheme_of
+from chronicle_cli import options, report
+from chronicle_cli.help import Command, Group, option
+from chronicle_cli.params import POSITIVE
+from chronicle_cli.passphrase import PassphraseSource
+from chronicle_cli.progress import progress
+
+EXAMPLES: Final = """
+chronicle capture --queue cus.12.deliver messages.jsonl
+chronicle capture --queue cus.12.deliver --limit 10 sample.jsonl
+CHRONICLE_PASSPHRASE_FILE=secret.txt chronicle capture --queue cus.12.deliver --encrypt messages.sealed
+chronicle replay --syncer my_crm:sync messages.jsonl
+"""
+MARKED: Final = (
+    "RabbitMQ marks what is captured as redelivered: until it is settled it gets no second try from "
+    "requeue-once, and a quorum queue counts it as a try towards its delivery limit"
+)
+
+
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("file", metavar="FILE")
+@options.where
+@options.startup_timeout
+@option(
+    Group.BOUNDS, "--limit", type=POSITIVE, metavar="N", envvar="CHRONICLE_LIMIT",
+    help="At most so many messages, from the head of the queue.  [default: all that wait]",
+)  # fmt: skip
+@option(
+    Group.BOUNDS, "--max-deliveries", type=POSITIVE, default=10, metavar="N",
+    envvar="CHRONICLE_MAX_DELIVERIES",
+    help="Stop at a message that a quorum queue has handed out more often than this: beyond its limit (20 "
+    "unless set otherwise) such a queue dead-letters or drops it.",
+)  # fmt: skip
+@options.encrypt
+@click.pass_context
+def command(
+    ctx: click.Context, /, file: str, limit: int | None, max_deliveries: int, encrypt: bool, **_: Any
+) -> int:
+    """Copy the messages of a queue to a file and leave them where they are.
+
+    FILE is made for its owner only and must not exist. It holds one record per line: the body as it came,
+    headers, and where it stood. What waits at the start is copied, in order; all of it is held meanwhile and
+    given back at the end.
+
+    The embedded queue is left exactly as it was. RabbitMQ marks what was handed out as redelivered, so the
+    next failure of such a message is its last under requeue-once; a quorum queue counts a try. To capture
+    without that, and with the outcome of every message, use `consume --capture`.
+
+    With --encrypt the file is sealed with a passphrase (CHRONICLE_PASSPHRASE, the file
+    CHRONICLE_PASSPHRASE_FILE names, or asked for) or with the key in the file CHRONICLE_SEAL_KEY_FILE names.
+    """
+    where = options.where_of(ctx)
+    report.note(where.notice)
+    report.warn(*where.warnings)
+    if scheme_of(where.url) != "local":
+        report.warn(MARKED)
+    # pika tells on stderr what is reported here in one line.
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    secrets = PassphraseSource(os.environ)
+    capture = open_capture(file, secrets.to_seal if encrypt else None, new=True)
+    try:
+        with progress(f"of {where.queue} in {file}") as advance:
+            copying = Snapshot(
+                where.connector(),
+                capture,
+                limit=limit,
+                most_deliveries=max_deliveries,
+                startup_timeout=ctx.params["startup_timeout"],
+                tell=report.warn,
+                advance=advance,
+            )
+            with stop_on_signal(copying.stop, lambda: report.last_words("ended at once")):
+                copied = copying.run()
+        capture.close()
+    except OSError as error:
+        capture.abandon()
+        report.problem(f"{file} cannot be written: {error.strerror}", "all messages are still in the queue")
+        return Exit.FATAL
+    except ChronicleError:
+        give_up(capture, file, where.queue)
+        raise
+    return told(copied, file, where.queue)
+
+
+def give_up(capture: CaptureFile, file: str, queue: str) -> None:
+    """Close a capture that ends early; one without a message in it is taken away again."""
+    with suppress(OSError):
+        capture.close()
+        if not capture.count:
+            os.unlink(file)
+            return
+    report.note(f"{file} is not complete: it has {capture.count} messages; all are still in {queue}")
+
+
+def told(copied: Copied, file: str, queue: str) -> int:
+    """Say what is in the file; the exit code."""
+    click.echo(f"{copied.count} messages of {queue} in {file}; all are still in the queue")
+    if copied.stopped:
+        report.problem("interrupted: the file is not complete")
+        return Exit.RETURNED
+    if copied.count < copied.wanted:
+        missed = copied.wanted - copied.count
+        report.warn(f"{missed} more waited at the start: others hold them, or they are kept back")
+    return Exit.DONE

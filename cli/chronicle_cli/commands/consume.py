@@ -1,0 +1,107 @@
+"""`chronicle consume`: run a syncer over a queue."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+
+import click
+
+from chronicle.core.policy import OnFailure
+from chronicle.engine.job import Exit, Job
+from chronicle.errors import SettingError
+from chronicle.telemetry.events import Observer
+from chronicle.transports.catalog import open_transport
+from chronicle.transports.seam import DeadLetterKeeper, Transport, refuse_what_it_cannot
+from chronicle.workers.loader import load
+from chronicle_cli import options, report, topology_options
+from chronicle_cli.foreground import observe, pipeline_of, run
+from chronicle_cli.help import Command
+
+EXAMPLES = """
+chronicle consume --queue cus.12.deliver --syncer my_crm:sync
+chronicle consume --url amqps://you@api.proca.app/proca_live --queue cus.12.deliver --syncer my_crm:sync
+chronicle consume --queue orders --syncer shop/sync.py:Orders --schema json --concurrency 20
+chronicle consume --queue cus.12.deliver --syncer my_crm:sync --until-empty --max-time 5m
+chronicle consume --queue orders --syncer shop/sync.py:Orders --on-failure retry:5 --retry-delay 5s,30s,5m
+chronicle consume --queue orders --syncer sync.py:run --schema json --declare --exchange shop --ttl 1h
+chronicle consume --queue cus.12.deliver --syncer my_crm:sync --capture handled.jsonl
+"""
+
+
+@click.command(cls=Command, examples=EXAMPLES)
+@options.where
+@options.work
+@options.outcome
+@topology_options.consuming
+@options.bounds
+@options.lifecycle
+@options.output
+@options.capture
+@options.encrypt
+@click.pass_context
+def command(ctx: click.Context, /, **_: object) -> int:
+    """Run a syncer over a queue.
+
+    Each message is checked, decrypted and given to the syncer. True acknowledges it; False gives it one more
+    try and then the dead letters. An exception, or any other answer, ends the process with code 1 and leaves
+    the message in the queue.
+
+    Exit codes: 0 done, 1 fatal, 2 usage or configuration, 3 broker not reachable, 4 stopped with unfinished
+    messages given back, 128+n forced by a second signal.
+    """
+    where, work = options.where_of(ctx), options.work_of(ctx)
+    policy = options.policy_of(ctx)
+    if where.notice:
+        report.note(where.notice)
+    declared = topology_options.declared_of(ctx, where.url, policy)
+    report.warn(*where.warnings, *work.warnings, *topology_options.oddities(ctx, where.url, declared))
+
+    syncer = load(work.syncer, work.app_dir)
+    delays = policy.retry_delays if policy.on_failure is OnFailure.RETRY else ()
+    connector = replace(where.connector(work.prefetch), declare=declared, retry_delays=delays)
+    transport = open_transport(connector)
+    refuse_what_it_cannot(transport.promises, policy)
+    job = Job(
+        syncer,
+        pipeline_of(work, policy),
+        policy,
+        work.concurrency,
+        work.prefetch,
+        options.bounds_of(ctx),
+        options.lifecycle_of(ctx),
+    )
+    management_url: str | None = ctx.params["management_url"]
+    remark = None
+    if transport.promises.dead_letters is DeadLetterKeeper.BROKER:
+        from chronicle_cli.dead_letter_check import dead_letters
+
+        remark = dead_letters(connector, management_url, allow_drop=ctx.params["allow_drop"])
+    urls = (where.url, management_url or "")
+    observer = observe(options.output_of(ctx), where.queue, syncer.name, transport, *urls)
+    if remark is not None:
+        remark.tell(observer, where.queue)
+    return captured(ctx, job, transport, observer)
+
+
+def captured(ctx: click.Context, job: Job, transport: Transport, observer: Observer) -> int:
+    """Run the job, and write what it has finished to the capture, if there is one."""
+    path: str | None = ctx.params["capture"]
+    if path is None:
+        if options.typed(ctx, "encrypt"):
+            raise SettingError("--encrypt without --capture", "name the file with --capture FILE")
+        return run(job, transport, observer)
+    from chronicle.captures.file import open_capture
+    from chronicle.captures.recorder import Recorder
+    from chronicle_cli.passphrase import PassphraseSource
+
+    secret = PassphraseSource(os.environ).to_seal if ctx.params["encrypt"] else None
+    file = open_capture(path, secret, tell=report.warn)
+    capturing = Recorder(observer, file, path)
+    try:
+        code = run(job, transport, capturing, capturing.attach)
+    finally:
+        with suppress(OSError):
+            file.close()
+    return code or (Exit.FATAL if capturing.failed else Exit.DONE)

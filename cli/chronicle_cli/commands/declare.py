@@ -1,0 +1,83 @@
+"""`chronicle declare`: plan what a queue needs, and make what is missing."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import click
+
+from chronicle.core.topology import Binding, Exchange, Queue, Step
+from chronicle.engine.job import Exit
+from chronicle.engine.reconnect import reach
+from chronicle.transports.catalog import declare_topology, planned_topology
+from chronicle_cli import options, report, topology_options
+from chronicle_cli.help import Command, Group, option
+
+EXAMPLES: Final = """
+chronicle declare --url amqp://me@localhost/ --queue orders --exchange shop --routing-key 'order.*'
+chronicle declare --url amqp://me@localhost/ --queue orders --ttl 5m --queue-type quorum
+chronicle declare --url amqp://me@localhost/ --queue orders --retry-delay 5s,30s,5m --dry-run
+chronicle declare --url amqp://me@localhost/ --queue orders --retry-delay 5s,30s,5m --only-retry
+chronicle declare --queue demo
+"""
+
+
+@click.command(cls=Command, examples=EXAMPLES)
+@options.where
+@topology_options.shape
+@options.retry_delay
+@options.startup_timeout
+@option(
+    Group.TOPOLOGY, "--only-retry", is_flag=True, envvar="CHRONICLE_ONLY_RETRY",
+    help="Make nothing but the retry queues; the queue must be there, and stays as it is.",
+)  # fmt: skip
+@option(
+    Group.TOPOLOGY, "--dry-run", is_flag=True, envvar="CHRONICLE_DRY_RUN",
+    help="Print the plan, connect to nothing, make nothing.",
+)  # fmt: skip
+@click.pass_context
+def command(ctx: click.Context, /, dry_run: bool, **_: Any) -> int:
+    """Make a queue and what it needs: dead-letter exchange and queue, retry queues, bindings.
+
+    The plan is printed first. Then everything is looked at, and only what is missing is made. What is there
+    and agrees stays as it is; if anything is there and differs, the command says what, changes nothing and
+    ends with code 2. It never deletes. For a queue that somebody else has made, with arguments of their own,
+    --only-retry adds the retry queues and nothing else.
+    """
+    where = options.where_of(ctx)
+    wishes = topology_options.wishes_of(ctx, where.url)
+    connector = replace(where.connector(), declare=wishes)
+    steps = planned_topology(connector)
+    report.note(where.notice)
+    report.warn(*where.warnings, *topology_options.unhonoured(where.url, wishes))
+    click.echo(f"the plan for {where.queue}:")
+    for step in steps:
+        click.echo(f"  {described(step)}")
+    if dry_run:
+        click.echo("nothing was made")
+        return Exit.DONE
+    # pika tells on stderr what is reported here in one line.
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    for step, done in reach(partial(declare_topology, connector), ctx.params["startup_timeout"], report.warn):
+        click.echo(f"{done}: {step}")
+    return Exit.DONE
+
+
+def described(step: Step) -> str:
+    """A step with everything that is asked for."""
+    match step:
+        case Exchange(foreign=True):
+            return f"{step}, of whatever kind; {step.kind} and durable if it is missing"
+        case Exchange():
+            return f"{step}, {step.kind}, durable"
+        case Queue(foreign=True):
+            return f"{step}, as it is"
+        case Queue(arguments=arguments):
+            return ", ".join(
+                (str(step), "durable", *(f"{name}={value}" for name, value in arguments.items()))
+            )
+        case Binding(routing_key=key):
+            return f"{step}, routing key {key}"

@@ -1,0 +1,1 @@
+"""`chronicle dlq`: see what died and why, and bring it back."""

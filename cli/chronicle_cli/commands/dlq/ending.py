@@ -1,0 +1,54 @@
+"""The last words of a pass over dead letters: what moved, what stays and why, what nobody looked at."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+from chronicle.core.deadletters.letter import Letter
+from chronicle.deadletters.redrive import Tally
+from chronicle.telemetry.events import label, number
+from chronicle_cli import report
+from chronicle_cli.commands.dlq.options import Aim
+from chronicle_cli.commands.dlq.view import counted
+
+
+def moved(tally: Tally, verb: str) -> str:
+    """`120 dead letters redriven, confirmed: 100 to orders, 20 to invoices`."""
+    queues = ", ".join(f"{times} to {label(queue)}" for queue, times in tally.gone.most_common())
+    return f"{counted(tally.moved)} {verb}{f': {queues}' if queues else ''}"
+
+
+def stays(tally: Tally) -> Iterator[str]:
+    """Why the others stay; those that should have gone are named."""
+    if not tally.stays:
+        return
+    reasons = ", ".join(f"{times} {why}" for why, times in tally.stays.most_common())
+    staying = tally.stays.total()
+    yield f"{staying} stay{'s' if staying == 1 else ''}: {reasons}"
+    for letter, why in tally.kept_back:
+        yield f"  {name_of(letter)}: {why}"
+    more = tally.failed - len(tally.kept_back)
+    if more > 0:
+        yield f"  … and {more} more"
+    for queue, refusal in tally.refusals.items():
+        yield f"  {label(queue)}: {refusal.problem}; {refusal.remedy}"
+
+
+def unseen(tally: Tally, aim: Aim) -> Iterator[str]:
+    """What was there at the start and was not looked at."""
+    left = tally.present - tally.seen
+    if left > 0:
+        yield f"{left} of {tally.present} were not looked at and are still in {aim.dead}"
+
+
+def name_of(letter: Letter) -> str:
+    if letter.action_id is None:
+        return f"a message of {letter.size} bytes"
+    return f"action {number(letter.action_id)}"
+
+
+def interrupted(tally: Tally) -> int:
+    """Say so; the exit code."""
+    report.problem(f"interrupted by {tally.stopped}: what was not finished is still in the dead letters")
+    return 128 + signal.Signals[tally.stopped]

@@ -1,0 +1,197 @@
+"""`chronicle dlq export` and `chronicle dlq drop`: dead letters into a file, and out of the queue."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+
+from chronicle.captures.file import CaptureFile, open_capture
+from chronicle.core.deadletters.conditions import Condition
+from chronicle.core.record import dump
+from chronicle.deadletters.export import Export, RecordWriter
+from chronicle.deadletters.reader import NARROW, WIDEST
+from chronicle.deadletters.redrive import Tally
+from chronicle.engine.job import Exit
+from chronicle.engine.signals import stop_on_signal
+from chronicle.errors import ChronicleError, SettingError
+from chronicle_cli import report
+from chronicle_cli.commands.dlq import options as dlq_options
+from chronicle_cli.commands.dlq.ending import interrupted, unseen
+from chronicle_cli.commands.dlq.options import MARKED, Aim, aim_of
+from chronicle_cli.commands.dlq.view import counted
+from chronicle_cli.help import Command, Group, option
+from chronicle_cli.progress import progress
+
+STDOUT: Final = "-"
+
+
+class LazyFile:
+    """A file of records, made when there is one to write; readable for its owner only."""
+
+    def __init__(self, path: str, *, new: bool) -> None:
+        self.path = path
+        self._new = new
+        self._file: CaptureFile | None = None
+
+    def write(self, records: Sequence[dict[str, Any]]) -> None:
+        if self._file is None:
+            self._file = open_capture(self.path, None, new=self._new, tell=report.warn)
+        self._file.write(records)
+
+    def sync(self) -> None:
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class Stdout:
+    """Records on standard output."""
+
+    def write(self, records: Sequence[dict[str, Any]]) -> None:
+        for record in records:
+            click.echo(dump(record))
+
+    def sync(self) -> None:
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        self.sync()
+
+
+@click.command("export", cls=Command, examples="chronicle dlq export --queue cus.12.deliver dead.jsonl")
+@click.argument("file", metavar="FILE")
+@dlq_options.where
+@dlq_options.match
+@dlq_options.limit("At most so many, from the oldest on.  [default: all]")
+@dlq_options.max_deliveries
+@dlq_options.reveal("Allow - as FILE: the records, personal data included, go to standard output.")
+@click.pass_context
+def export(
+    ctx: click.Context,
+    /,
+    file: str,
+    conditions: tuple[Condition, ...],
+    limit: int | None,
+    reveal: bool,
+    **_: Any,
+) -> int:
+    """Write dead letters to FILE, and leave them where they are.
+
+    FILE is made for its owner only and must not exist. It holds one record per line, with the body exactly as
+    it came: `chronicle replay` runs a syncer over it, `chronicle publish` puts it on a queue. What a look
+    does to a message on RabbitMQ: see chronicle dlq --help.
+    """
+    if file == STDOUT and not reveal:
+        raise SettingError("records hold personal data and would be printed", "name a file, or add --reveal")
+    if file != STDOUT and os.path.lexists(file):
+        raise SettingError(f"{file} exists already", "name a file that does not")
+    aim = aim_of(ctx)
+    sink = Stdout() if file == STDOUT else LazyFile(file, new=True)
+    window = min(limit or WIDEST, WIDEST)
+    with aim.read(window, ctx.params["max_deliveries"]) as letters:
+        work = Export(letters, aim.queue, sink, conditions=conditions, limit=limit)
+        tally = carried_out(work, sink, aim, letters.present, "written")
+    if tally.seen and aim.marks:
+        report.note(MARKED)
+    return ending(tally, aim, f"in {file}; they are still in {aim.dead}", to_stderr=file == STDOUT)
+
+
+@click.command(
+    "drop",
+    cls=Command,
+    examples="chronicle dlq drop --queue cus.12.deliver --match 'age>30d'\n"
+    "chronicle dlq drop --queue cus.12.deliver --match id=1001 --yes",
+)
+@dlq_options.where
+@dlq_options.match
+@dlq_options.limit("At most so many, from the oldest on.  [default: all]")
+@option(
+    Group.OUTPUT, "--export", "file", metavar="FILE", envvar="CHRONICLE_DLQ_EXPORT",
+    help="Where they are written before they are removed.  [default: QUEUE.dlq-DATE.jsonl]",
+)  # fmt: skip
+@option(
+    Group.OUTPUT, "--no-export", is_flag=True, envvar="CHRONICLE_DLQ_NO_EXPORT",
+    help="Keep no copy: what is dropped is gone.",
+)  # fmt: skip
+@option(Group.WORK, "--yes", is_flag=True, envvar="CHRONICLE_DLQ_YES", help="Do not ask.")
+@click.pass_context
+def drop(
+    ctx: click.Context,
+    /,
+    conditions: tuple[Condition, ...],
+    limit: int | None,
+    file: str | None,
+    no_export: bool,
+    yes: bool,
+    **_: Any,
+) -> int:
+    """Remove dead letters for good, after writing them to a file.
+
+    Each batch is on the disk before it is removed. The file is made for its owner only; of several drops on
+    one day all are in one file. At a terminal it asks; elsewhere it needs --yes.
+    """
+    if file and no_export:
+        raise SettingError("--export and --no-export exclude each other", "leave one of them out")
+    aim = aim_of(ctx)
+    sink = None if no_export else LazyFile(file or default_name(aim.dead), new=False)
+    kept = "no copy is kept" if sink is None else f"a copy goes to {sink.path}"
+    with aim.read(NARROW) as letters:
+        if letters.present and not yes and not agreed(letters.present, aim, conditions, kept):
+            click.echo("nothing dropped")
+            return Exit.DONE
+        work = Export(letters, aim.queue, sink, conditions=conditions, limit=limit, drop=True)
+        tally = carried_out(work, sink, aim, letters.present, "dropped")
+    where = "" if sink is None or not tally.moved else f"; a copy is in {sink.path}"
+    return ending(tally, aim, f"dropped from {aim.dead}{where}")
+
+
+def agreed(present: int, aim: Aim, conditions: tuple[Condition, ...], kept: str) -> bool:
+    """A look before the leap."""
+    if not sys.stdin.isatty():
+        raise SettingError("nobody is at the terminal to be asked", "add --yes if you are sure")
+    which = "those that match of the" if conditions else "the"
+    return click.confirm(f"Drop {which} {counted(present)} in {aim.dead}? {kept}", err=True)
+
+
+def carried_out(work: Export, sink: RecordWriter | None, aim: Aim, present: int, doing: str) -> Tally:
+    """Run it under signals; what was written is whole, whatever happens."""
+    try:
+        with (
+            progress(f"of {aim.dead} looked at", present) as advance,
+            stop_on_signal(work.stop, lambda: report.last_words("ended at once")),
+        ):
+            tally = work.run(advance)
+        if sink is not None:
+            sink.close()
+        return tally
+    except OSError as error:
+        report.note(f"{counted(work.tally.moved)} {doing} before that")
+        raise SettingError(
+            f"the file cannot be written: {error.strerror}", "what was not written is still in the queue"
+        ) from None
+    except ChronicleError:
+        report.note(f"{counted(work.tally.moved)} {doing} before that; the rest is still in {aim.dead}")
+        raise
+
+
+def ending(tally: Tally, aim: Aim, done: str, *, to_stderr: bool = False) -> int:
+    """The last lines, and the exit code."""
+    click.echo(f"{counted(tally.moved)} {done}", err=to_stderr)
+    for line in unseen(tally, aim):
+        report.note(line)
+    return interrupted(tally) if tally.stopped else Exit.DONE
+
+
+def default_name(dead: str) -> str:
+    """`orders.dlq-2026-03-02.jsonl`; a queue's name may hold what a file's must not."""
+    safe = re.sub(r"[^A-Za-z0-9_.-]", "_", dead).lstrip(".") or "dlq"
+    return f"{safe}-{datetime.now(UTC):%Y-%m-%d}.jsonl"

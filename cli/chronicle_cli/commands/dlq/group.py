@@ -1,0 +1,160 @@
+"""`chronicle dlq`: see what died and why, and bring it back. Here: `list` and `show`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import click
+
+from chronicle.core.deadletters.conditions import Condition, matches
+from chronicle.core.deadletters.letter import letter_of
+from chronicle.core.delivery import Delivery
+from chronicle.core.record import dump, to_record
+from chronicle.deadletters.reader import LetterReader
+from chronicle.engine.job import Exit
+from chronicle_cli import report
+from chronicle_cli.commands.dlq import options as dlq_options
+from chronicle_cli.commands.dlq.export import drop, export
+from chronicle_cli.commands.dlq.options import MARKED, aim_of
+from chronicle_cli.commands.dlq.redrive import redrive
+from chronicle_cli.commands.dlq.view import Shown, revealed, shown, summary, summary_lines
+from chronicle_cli.help import Command, write_examples
+
+EXAMPLES: Final = """
+chronicle dlq list --queue cus.12.deliver
+chronicle dlq show --queue cus.12.deliver --match id=1001
+chronicle dlq redrive --queue cus.12.deliver --dry-run
+chronicle dlq redrive --queue cus.12.deliver --match 'reason=timeout' --limit 100 --rate 50/s
+chronicle dlq redrive --queue cus.12.deliver --verify my_crm:sync
+chronicle dlq export --queue cus.12.deliver dead.jsonl
+chronicle dlq drop --queue cus.12.deliver --match 'age>30d'
+"""
+
+
+class DlqGroup(click.Group):
+    """A group with examples in its help."""
+
+    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(EXAMPLES, formatter)
+
+
+@click.group(cls=DlqGroup)
+def command() -> None:
+    """See what died and why, and bring it back.
+
+    A queue's dead letters are in QUEUE.dlq, unless --dlq names another queue. To look at them they are taken
+    and given back in their order. The embedded queue is left exactly as it was. RabbitMQ marks what was
+    looked at as redelivered. A quorum queue counts every look as a delivery and drops a message beyond its
+    limit, so one that was looked at often is put into the queue anew, see --max-deliveries.
+
+    Nothing of a message's content is shown without --reveal.
+    """
+
+
+command.add_command(redrive)
+command.add_command(export)
+command.add_command(drop)
+
+
+@command.command("list", cls=Command, examples="chronicle dlq list --queue cus.12.deliver")
+@dlq_options.where
+@dlq_options.match
+@dlq_options.limit("Look at so many, from the oldest on.", 1000)
+@dlq_options.max_deliveries
+@dlq_options.as_json
+@click.pass_context
+def listing(
+    ctx: click.Context, /, conditions: tuple[Condition, ...], limit: int, as_json: bool, **_: Any
+) -> int:
+    """How many died, since when, and of what.
+
+    With many dead letters only the oldest are looked at, and the answer says so. What a look does to a
+    message on RabbitMQ: see chronicle dlq --help.
+    """
+    aim = aim_of(ctx)
+    now = int(time.time() * 1000)
+    with aim.read(limit, ctx.params["max_deliveries"]) as letters:
+        found = [
+            shown(one, aim.queue)
+            for batch in looked(letters, limit)
+            for one in batch
+            if matches(letter_of(one, aim.queue), conditions, now)
+        ]
+    facts = summary(aim.queue, aim.dead, letters.present, letters.seen, found)
+    if as_json:
+        click.echo(dump(facts))
+        return Exit.DONE
+    for line in summary_lines(facts, now, oldest(found)):
+        click.echo(line)
+    return Exit.DONE
+
+
+@command.command("show", cls=Command, examples="chronicle dlq show --queue cus.12.deliver --match id=1001")
+@dlq_options.where
+@dlq_options.match
+@dlq_options.limit("Show at most so many, from the oldest on.", 10)
+@dlq_options.max_deliveries
+@dlq_options.as_json
+@dlq_options.reveal("Show everything, personal data included: body, all headers, properties.")
+@click.pass_context
+def show(
+    ctx: click.Context,
+    /,
+    conditions: tuple[Condition, ...],
+    limit: int,
+    as_json: bool,
+    reveal: bool,
+    **_: Any,
+) -> int:
+    """Dead letters one by one: which, why, when, and where they came from.
+
+    Without --reveal: ids, sizes, reasons, and the headers of chronicle and the broker. What a look does to a
+    message on RabbitMQ: see chronicle dlq --help.
+    """
+    aim = aim_of(ctx)
+    now = int(time.time() * 1000)
+    window = limit if not conditions else 1000
+    count = 0
+    with aim.read(window, ctx.params["max_deliveries"]) as letters:
+        for delivery in meant(letters, aim.queue, conditions, limit, now):
+            count += 1
+            tell(shown(delivery, aim.queue), delivery if reveal else None, now, as_json=as_json)
+    if not as_json:
+        click.echo(f"{count} shown of {letters.present} in {aim.dead}")
+    if count and aim.marks:
+        report.note(MARKED)
+    return Exit.DONE
+
+
+def tell(one: Shown, delivery: Delivery | None, now: int, *, as_json: bool) -> None:
+    """One dead letter; with the delivery itself, everything."""
+    if as_json:
+        record = {} if delivery is None else {"record": to_record(delivery)}
+        click.echo(dump(one.facts() | record))
+        return
+    lines = [*one.lines(now), *(revealed(delivery) if delivery is not None else ()), ""]
+    click.echo("\n".join(lines))
+
+
+def meant(
+    letters: LetterReader, queue: str, conditions: tuple[Condition, ...], limit: int, now: int
+) -> Iterator[Delivery]:
+    """The oldest that match; only as many are looked at as needed."""
+    found = 0
+    while found < limit and (batch := letters.read(limit - found)) is not None:
+        for delivery in batch:
+            if matches(letter_of(delivery, queue), conditions, now):
+                found += 1
+                yield delivery
+
+
+def looked(letters: LetterReader, limit: int) -> Iterator[Sequence[Delivery]]:
+    """The oldest, and no more than so many."""
+    while letters.seen < limit and (batch := letters.read(limit - letters.seen)) is not None:
+        yield batch
+
+
+def oldest(found: list[Shown]) -> int | None:
+    return min((one.letter.died for one in found if one.letter.died is not None), default=None)

@@ -1,0 +1,138 @@
+"""What the commands of `chronicle dlq` share: their options, and which two queues they are about."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from chronicle.core.deadletters.conditions import Condition, parse_condition
+from chronicle.core.rate_limit import parse_rate
+from chronicle.core.topology import dead_letter_queue
+from chronicle.deadletters.reader import MOST_DELIVERIES, LetterReader
+from chronicle.transports.seam import Connector
+from chronicle_cli import options, report
+from chronicle_cli.help import Decorator, Group, option, stack
+from chronicle_cli.params import POSITIVE, refuse
+from chronicle_cli.settings import Where, check_name
+
+MARKED = "RabbitMQ marks what was looked at as redelivered"
+
+
+class Matching(click.ParamType[Condition]):
+    """One condition on dead letters; in the variable, several are separated by semicolons."""
+
+    name = "condition"
+    envvar_list_splitter = ";"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Condition:
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        try:
+            return parse_condition(value)
+        except ValueError as error:
+            refuse(str(error), value, param, ctx)
+
+
+class Rate(click.ParamType[float]):
+    """So many a second, a minute or an hour."""
+
+    name = "rate"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if type(value) is float:
+            return value
+        try:
+            return parse_rate(str(value))
+        except ValueError as error:
+            refuse(str(error), str(value), param, ctx)
+
+
+dlq = option(
+    Group.WHERE, "--dlq", metavar="NAME", envvar="CHRONICLE_DLQ",
+    help="The queue that keeps the dead letters.  [default: QUEUE.dlq]",
+)  # fmt: skip
+where = stack(options.where, dlq, options.startup_timeout)
+match = option(
+    Group.WORK, "--match", "conditions", type=Matching(), multiple=True, metavar="CONDITION",
+    envvar="CHRONICLE_DLQ_MATCH",
+    help="Only these dead letters: reason=TEXT (has the text in it), id=N or id=N,N… (actionId), "
+    "schema=NAME, age>1d or age<1h (since it died). May be repeated: all must hold. In the variable, "
+    "separated by semicolons.",
+)  # fmt: skip
+max_deliveries = option(
+    Group.BOUNDS, "--max-deliveries", type=POSITIVE, default=MOST_DELIVERIES, metavar="N",
+    envvar="CHRONICLE_DLQ_MAX_DELIVERIES",
+    help="Put a message that a quorum queue has handed out so often into it anew, at its end: beyond its "
+    "limit (20 unless set otherwise) such a queue drops it. Stay below that limit.",
+)  # fmt: skip
+as_json = option(
+    Group.OUTPUT, "--json", "as_json", is_flag=True, envvar="CHRONICLE_DLQ_JSON",
+    help="For machines: JSON, one object per line.",
+)  # fmt: skip
+
+
+def limit(help_text: str, default: int | None = None) -> Decorator[Any]:
+    """At most so many; each command says of what."""
+    return option(
+        Group.BOUNDS, "--limit", type=POSITIVE, default=default, metavar="N", envvar="CHRONICLE_LIMIT",
+        help=help_text,
+    )  # fmt: skip
+
+
+def reveal(help_text: str) -> Decorator[Any]:
+    """Only with this is anything of a message's content shown."""
+    return option(Group.OUTPUT, "--reveal", is_flag=True, envvar="CHRONICLE_DLQ_REVEAL", help=help_text)
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """The queue, and the queue of its dead letters."""
+
+    where: Where
+    dead: str
+    startup_timeout: float
+
+    @property
+    def queue(self) -> str:
+        return self.where.queue
+
+    @property
+    def main(self) -> Connector:
+        return self.where.connector()
+
+    @property
+    def letters(self) -> Connector:
+        return replace(self.main, queue=self.dead)
+
+    @property
+    def marks(self) -> bool:
+        """Whether a look leaves a mark on what was looked at."""
+        return not self.where.url.startswith("local:")
+
+    def read(
+        self, window: int, most_deliveries: int = MOST_DELIVERIES, tell: Callable[[str], None] = report.warn
+    ) -> LetterReader:
+        """The dead letters, to be read once."""
+        return LetterReader(
+            self.letters,
+            window,
+            most_deliveries=most_deliveries,
+            startup_timeout=self.startup_timeout,
+            tell=tell,
+        )
+
+
+def aim_of(ctx: click.Context) -> Aim:
+    """Which queues are meant; says what there is to say about the way to them."""
+    found = options.where_of(ctx)
+    dead = ctx.params["dlq"] or dead_letter_queue(found.queue)
+    check_name("--dlq", dead)
+    report.note(found.notice)
+    report.warn(*found.warnings)
+    # pika tells on stderr what is reported here in one line.
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    return Aim(found, dead, ctx.params["startup_timeout"])

@@ -1,0 +1,195 @@
+"""`chronicle dlq redrive`: bring dead letters back, or try today's syncer on them where they lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import click
+
+from chronicle.core.deadletters.conditions import Condition
+from chronicle.core.deadletters.moves import RedrivePlan
+from chronicle.core.policy import OnException, OnFailure, OnInvalid, Policy
+from chronicle.deadletters.reader import NARROW, WIDEST
+from chronicle.deadletters.redrive import Redrive, Tally
+from chronicle.deadletters.verify import VerifyTransport
+from chronicle.engine.job import Bounds, Exit, Job, Lifecycle
+from chronicle.engine.signals import stop_on_signal
+from chronicle.errors import ChronicleError, SettingError
+from chronicle.transports.catalog import open_publisher, open_transport
+from chronicle.workers.loader import load
+from chronicle_cli import options, report
+from chronicle_cli.commands.dlq import options as dlq_options
+from chronicle_cli.commands.dlq.ending import interrupted, moved, stays, unseen
+from chronicle_cli.commands.dlq.options import Aim, Rate, aim_of
+from chronicle_cli.commands.dlq.view import counted
+from chronicle_cli.foreground import leave_now, observe, pipeline_of, run_to_end
+from chronicle_cli.help import Command, Group, option, stack
+from chronicle_cli.params import POSITIVE
+from chronicle_cli.progress import progress
+from chronicle_cli.settings import check_name
+
+EXAMPLES: Final = """
+chronicle dlq redrive --queue cus.12.deliver --dry-run
+chronicle dlq redrive --queue cus.12.deliver
+chronicle dlq redrive --queue cus.12.deliver --match 'reason=timeout' --match 'age<1d' --limit 100 --rate 50/s
+chronicle dlq redrive --queue cus.12.deliver --to cus.12.repair --match schema=proca:event:2
+chronicle dlq redrive --queue cus.12.deliver --verify my_crm:sync --keys keys.json
+"""
+TRYING: Final = Policy(OnFailure.DEAD_LETTER, OnInvalid.DEAD_LETTER, OnException.FAIL)
+MOVING: Final = ("to", "rate", "max_redrives", "dry_run")
+VERIFYING: Final = ("app_dir", "concurrency", "schema", "keys", "require_decryption", "normalize_events",
+                    "max_body", "log_format", "log_level", "live", "drain_timeout")  # fmt: skip
+
+moving = stack(
+    option(
+        Group.WORK, "--to", metavar="NAME", envvar="CHRONICLE_DLQ_TO",
+        help="Send them to this queue instead of back to where each came from.",
+    ),
+    option(
+        Group.WORK, "--rate", type=Rate(), metavar="RATE", envvar="CHRONICLE_DLQ_RATE",
+        help="Not faster than this: 50/s, 600/m or 100/h.  [default: as fast as the broker takes them]",
+    ),
+    option(
+        Group.WORK, "--max-redrives", type=POSITIVE, default=3, metavar="N",
+        envvar="CHRONICLE_DLQ_MAX_REDRIVES",
+        help="A message that was redriven so often stays, and is named: no endless circle.",
+    ),
+    option(
+        Group.WORK, "--dry-run", is_flag=True, envvar="CHRONICLE_DRY_RUN",
+        help="Say what would go where; send nothing, remove nothing.",
+    ),
+)  # fmt: skip
+verify = option(
+    Group.WORK, "--verify", metavar="MODULE:NAME", envvar="CHRONICLE_DLQ_VERIFY",
+    help="Redrive nothing: run this syncer on each dead letter. True removes it; any other answer leaves it, "
+    "with the new reason. The options below are for this, as in `chronicle consume`.",
+)  # fmt: skip
+work = stack(
+    options.app_dir, options.concurrency, options.schema, options.keys, options.require_decryption,
+    options.normalize_events, options.max_body, options.drain_timeout, options.output,
+)  # fmt: skip
+
+
+@click.command("redrive", cls=Command, examples=EXAMPLES)
+@dlq_options.where
+@dlq_options.match
+@dlq_options.limit("At most so many, from the oldest on.  [default: all that are there at the start]")
+@dlq_options.max_deliveries
+@moving
+@verify
+@work
+@click.pass_context
+def redrive(ctx: click.Context, /, verify: str | None, **_: Any) -> int:
+    """Bring dead letters back to the queue they came from.
+
+    Each is published with its exact body, confirmed by the broker, and then removed: whatever happens, it is
+    in one of the queues, at worst a few are in both. Those that were there at the start are moved; one that
+    dies again meanwhile waits for the next run. The story of its death is taken off, and
+    x-chronicle-redrives counts up. Ctrl-C finishes the batch and says how far it came.
+
+    Exit codes: 0 done, 1 some could not go (with --verify: some failed), 2 usage or configuration, 3 broker
+    not reachable, 128+n interrupted.
+    """
+    unused = MOVING if verify else VERIFYING
+    given = [name for name in unused if options.typed(ctx, name)]
+    if given:
+        flag = f"--{given[0].replace('_', '-')}"
+        raise SettingError(
+            f"{flag} has no effect {'with' if verify else 'without'} --verify", "leave one of both out"
+        )
+    aim = aim_of(ctx)
+    return verified(ctx, aim, verify) if verify else redriven(ctx, aim)
+
+
+def redriven(ctx: click.Context, aim: Aim) -> int:
+    """Move them, and say how many went where."""
+    values = ctx.params
+    to: str | None = values["to"]
+    if to is not None:
+        check_name("--to", to)
+    if to == aim.dead or aim.dead == aim.queue:
+        raise SettingError("the dead letters would go to the queue they are in", "name another queue")
+    dry_run: bool = values["dry_run"]
+    plan = RedrivePlan(values["conditions"], to or "", values["max_redrives"])
+    window = min(values["limit"] or WIDEST, WIDEST) if dry_run else NARROW
+    with aim.read(window, values["max_deliveries"]) as letters:
+        run = Redrive(
+            letters,
+            aim.main,
+            plan,
+            limit=values["limit"],
+            rate=values["rate"] or float("inf"),
+            dry_run=dry_run,
+            startup_timeout=aim.startup_timeout,
+            tell=report.warn,
+        )
+        try:
+            with (
+                progress(f"of {aim.dead} looked at", letters.present) as advance,
+                stop_on_signal(run.stop, lambda: report.last_words("ended at once")),
+            ):
+                run.run(advance)
+        except ChronicleError:
+            if not dry_run:
+                report.note(f"{moved(run.tally, 'redriven')}; the rest is still in {aim.dead}, run it again")
+            raise
+    return told(run.tally, aim, dry_run=dry_run)
+
+
+def told(tally: Tally, aim: Aim, *, dry_run: bool) -> int:
+    """What went where and what stays, and the exit code."""
+    if tally.refusals and not tally.moved:
+        raise next(iter(tally.refusals.values()))
+    click.echo(moved(tally, "would be redriven" if dry_run else "redriven, confirmed"))
+    for line in stays(tally):
+        click.echo(line)
+    for line in unseen(tally, aim):
+        report.note(line)
+    if tally.stopped:
+        return interrupted(tally)
+    return Exit.FATAL if tally.failed else Exit.DONE
+
+
+def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
+    """Run the syncer over them where they lie."""
+    ctx.params["syncer"] = syncer
+    settings = options.work_of(ctx)
+    report.warn(*settings.warnings)
+    found = load(settings.syncer, settings.app_dir)
+    conditions: tuple[Condition, ...] = ctx.params["conditions"]
+    # Those that do not match are held to the end and take room.
+    window = WIDEST if conditions else settings.prefetch
+    transport = VerifyTransport(
+        open_transport(replace(aim.letters, prefetch=window)),
+        partial(open_publisher, aim.letters),
+        aim.queue,
+        aim.where.tag,
+        conditions=conditions,
+        limit=ctx.params["limit"],
+    )
+    job = Job(
+        found,
+        pipeline_of(settings, TRYING),
+        TRYING,
+        settings.concurrency,
+        settings.prefetch,
+        Bounds(until_empty=True),
+        Lifecycle(aim.startup_timeout, ctx.params["drain_timeout"]),
+    )
+    observer = observe(options.output_of(ctx), aim.dead, found.name, transport, aim.where.url)
+    ending = run_to_end(job, transport, observer)
+    counters = ending.counters
+    present = transport.present or 0
+    failing = counters.dead_lettered
+    staying = "stays with its new reason" if failing == 1 else "stay with their new reason"
+    click.echo(f"{counted(counters.ack)} handled and removed, {failing} {staying}")
+    left = present - counters.ack - counters.dead_lettered - transport.others
+    if left > 0:
+        report.note(f"{left} of {present} were not tried and are still in {aim.dead}, as they were")
+    failed = counters.dead_lettered or counters.ack_retry or (left > 0 and ctx.params["limit"] is None)
+    code = int(ending.code) or int(Exit.FATAL if failed else Exit.DONE)
+    if ending.stuck:
+        leave_now(code)
+    return code

@@ -1,0 +1,198 @@
+"""How dead letters are shown.
+
+Rule 1 (D-21): ids, sizes, times and reasons; of headers those that are ours or the broker's, of others the
+        names. Anything else only with --reveal.
+Rule 2 (Z16): a producer can write our headers too, so their texts are masked with what the message says.
+Rule 3 (Z10): every text is free of control characters.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from chronicle.core.body import parse
+from chronicle.core.deadletters.death import BROKERS, QUEUE
+from chronicle.core.deadletters.letter import Letter, letter_of
+from chronicle.core.delivery import Delivery, count, x_death
+from chronicle.core.record import dump, to_record
+from chronicle.core.units import format_duration
+from chronicle.errors import InvalidMessage
+from chronicle.proca.schema import ACTION, EVENT
+from chronicle.telemetry.events import label, number
+from chronicle.telemetry.redaction import clean, mask
+
+KNOWN: Final = (ACTION, EVENT)
+OURS: Final = QUEUE.removesuffix("queue")  # what all headers of ours begin with
+HARMLESS: Final = frozenset(
+    ("rejected", "expired", "maxlen", "delivery_limit", "the syncer returned False", "")
+)
+SHOWN: Final = 10  # reasons in a summary
+PLAIN_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,60}")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One dead letter as it may be shown to anybody who may run chronicle."""
+
+    letter: Letter
+    reason: str
+    home: str
+    consumer: str
+    deaths: tuple[dict[str, Any], ...]
+    others: tuple[str, ...]  # names of headers that are neither ours nor the broker's
+
+    @property
+    def schema(self) -> str:
+        schema = self.letter.schema
+        return schema if schema in KNOWN else "another schema" if schema else "no schema"
+
+    def facts(self) -> dict[str, Any]:
+        """For machines."""
+        letter, death = self.letter, self.letter.death
+        return {
+            "action_id": None if letter.action_id is None else number(letter.action_id),
+            "schema": letter.schema if letter.schema in KNOWN else None,
+            "size": letter.size,
+            "reason": self.reason,
+            "came_from": self.home,
+            "attempts": number(death.attempts),
+            "redrives": number(death.redrives),
+            "consumer": self.consumer,
+            "first_failed": moment(death.first),
+            "died": moment(letter.died),
+            "deaths": list(self.deaths),
+            "other_headers": list(self.others),
+            **({"fault": label(letter.fault)} if letter.fault else {}),
+        }
+
+    def lines(self, now: int) -> list[str]:
+        """For people."""
+        letter, death = self.letter, self.letter.death
+        name = "no action id" if letter.action_id is None else f"action {number(letter.action_id)}"
+        told = {
+            "died": ago(letter.died, now),
+            "reason": self.reason or "not told",
+            "came from": self.home,
+            "tries": death.attempts or "",
+            "redriven": f"{number(death.redrives)} times" if death.redrives else "",
+            "consumer": self.consumer,
+            "deaths": "; ".join(f"{d['queue']} {d['reason']} ×{d['count']}" for d in self.deaths),
+            "headers": f"{', '.join(self.others)} (values with --reveal)" if self.others else "",
+            "fault": label(letter.fault),
+        }
+        rows = [f"  {row:<10} {text}" for row, text in told.items() if text]
+        return [f"{name}, {self.schema}, {letter.size} bytes", *rows]
+
+
+def shown(delivery: Delivery, queue: str) -> Shown:
+    """What may be shown of this dead letter of `queue`."""
+    letter = letter_of(delivery, queue)
+    message = _message(delivery.body)
+
+    def safe(value: object) -> str:
+        text = value if isinstance(value, str) else ""
+        return text if text in HARMLESS or text == queue else mask(text, message)
+
+    deaths = tuple(
+        {
+            "queue": safe(entry.get("queue")),
+            "reason": safe(entry.get("reason")),
+            "count": number(count(entry.get("count"))),
+            "exchange": safe(entry.get("exchange")),
+        }
+        for entry in x_death(delivery.headers)[:5]
+    )
+    names = [name for name in delivery.headers if name not in BROKERS and not str(name).startswith(OURS)]
+    plain = {str(name) if PLAIN_NAME.fullmatch(str(name)) else "…" for name in names}
+    return Shown(
+        letter,
+        safe(letter.death.reason),
+        safe(letter.home),
+        safe(letter.death.consumer),
+        deaths,
+        tuple(sorted(safe(name) for name in plain)),
+    )
+
+
+def summary(queue: str, dead: str, depth: int, looked_at: int, found: Sequence[Shown]) -> dict[str, Any]:
+    """The dead letters in numbers; reasons beyond the most common ones are told as one number."""
+    reasons = Counter(one.reason or "not told" for one in found)
+    died = [one.letter.died for one in found if one.letter.died is not None]
+    common = dict(reasons.most_common(SHOWN))
+    rest = reasons.total() - sum(common.values())
+    return {
+        "queue": queue,
+        "dlq": dead,
+        "depth": depth,
+        "looked_at": looked_at,
+        "matched": len(found),
+        "oldest": moment(min(died, default=None)),
+        "newest": moment(max(died, default=None)),
+        "reasons": common | ({"other reasons": rest} if rest else {}),
+        "schemas": dict(Counter(one.schema for one in found)),
+        "came_from": dict(Counter(one.home for one in found).most_common(SHOWN)),
+        "redriven_before": sum(bool(one.letter.death.redrives) for one in found),
+    }
+
+
+def summary_lines(facts: dict[str, Any], now: int, oldest: int | None) -> list[str]:
+    """The same for people."""
+    lines = [f"{facts['dlq']}: {counted(facts['depth'])} of {facts['queue']}"]
+    if not facts["looked_at"]:
+        return lines
+    if facts["looked_at"] < facts["depth"]:
+        lines.append(f"  looked at  the oldest {facts['looked_at']}, see --limit")
+    if facts["matched"] < facts["looked_at"]:
+        lines.append(f"  matched    {facts['matched']}")
+    lines.append(f"  oldest     {ago(oldest, now)}")
+    for heading in ("reasons", "schemas", "came_from"):
+        for name, times in facts[heading].items():
+            lines.append(f"  {heading.replace('_', ' '):<10} {times:>6}  {name}")
+    if facts["redriven_before"]:
+        lines.append(f"  redriven   {facts['redriven_before']:>6}  before")
+    return lines
+
+
+def revealed(delivery: Delivery) -> list[str]:
+    """The whole record, for somebody who asked for it by name."""
+    record = json.loads(dump(to_record(delivery)))
+    text = json.dumps(record, indent=2, ensure_ascii=False)
+    return [f"  {clean(line)}" for line in text.split("\n")]
+
+
+def counted(times: int) -> str:
+    return f"{times} dead letter{'' if times == 1 else 's'}"
+
+
+def moment(milliseconds: int | None) -> str | None:
+    """A time in UTC; a producer may have written any number."""
+    try:
+        return None if milliseconds is None else _utc(milliseconds).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def ago(milliseconds: int | None, now: int) -> str:
+    told = moment(milliseconds)
+    if told is None or milliseconds is None:
+        return "not known"
+    minutes = max(0, now - milliseconds) // 60_000
+    rounded = minutes - minutes % 60 if minutes >= 600 else minutes
+    return f"{told}, {format_duration(rounded * 60.0) if minutes else 'less than 1m'} ago"
+
+
+def _utc(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _message(body: bytes) -> Any:
+    try:
+        return parse(body, len(body))
+    except InvalidMessage:
+        return None

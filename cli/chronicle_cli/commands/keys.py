@@ -1,0 +1,222 @@
+"""`chronicle keys`: make, list, check and lock the keys that open personal data; no private key is shown."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import stat
+from typing import Any, Final
+
+import click
+
+from chronicle.captures.sources import read_messages
+from chronicle.core.body import parse
+from chronicle.core.sealing import MAX_HEADER, is_sealed
+from chronicle.engine.job import Exit
+from chronicle.errors import CannotDecrypt, InvalidMessage, KeyStoreError, SettingError
+from chronicle.proca.keystore import KeyStore, add_key, change_lock
+from chronicle.proca.sealed import open_personal_info
+from chronicle_cli.help import Command, write_examples
+from chronicle_cli.passphrase import PassphraseSource
+
+MAX_MESSAGE: Final = 16 * 1024 * 1024
+KEY_SHAPED: Final = re.compile(r"[A-Za-z0-9_-]{43}=?")
+SHOWN: Final = 8  # characters of a public key that tell it from the others
+
+EXAMPLES: Final = """
+chronicle keys new keys.json
+chronicle keys list keys.json
+chronicle keys check keys.json --message captured.json
+chronicle keys lock keys.json
+"""
+
+store = click.argument(
+    "file", default="keys.json", envvar="CHRONICLE_KEYS", metavar="[FILE]", type=click.Path(allow_dash=False)
+)
+
+
+class KeysGroup(click.Group):
+    """A group with examples in its help."""
+
+    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(EXAMPLES, formatter)
+
+
+@click.group(cls=KeysGroup)
+def command() -> None:
+    """Make, list, check and lock the keys that open personal data.
+
+    FILE is the key store: CHRONICLE_KEYS if it is not named, else keys.json. Only its owner may read it
+    (mode 600). Private keys never leave it. A locked store is opened with the passphrase in
+    CHRONICLE_PASSPHRASE or in the file CHRONICLE_PASSPHRASE_FILE names (else it is asked for), or with the
+    key in the file CHRONICLE_SEAL_KEY_FILE names.
+    """
+
+
+@command.command("new", cls=Command, examples="chronicle keys new keys.json")
+@store
+def new(file: str) -> int:
+    """Make a pair of keys, add it to the key store, print the public key.
+
+    The store is created if it is missing, and keys that are in it stay: what was sealed for an old key is
+    opened with the old key. FILE is CHRONICLE_KEYS if it is not named, else keys.json.
+    """
+    if inline(file):
+        raise SettingError("a key can only be added to a file", "name the file: chronicle keys new keys.json")
+    secrets = PassphraseSource(os.environ)
+    public = add_key(file, secrets.unlock, secrets.lock)
+    click.echo(public)
+    return Exit.DONE
+
+
+@command.command("list", cls=Command, examples="chronicle keys list keys.json")
+@store
+def listing(file: str) -> int:
+    """Print the public keys in the key store, one per line.
+
+    FILE is CHRONICLE_KEYS if it is not named, else keys.json.
+    """
+    for public in KeyStore.load(file, PassphraseSource(os.environ).unlock).publics():
+        click.echo(public)
+    return Exit.DONE
+
+
+@command.command("check", cls=Command, examples="chronicle keys check keys.json --message captured.json")
+@store
+@click.option(
+    "--message", metavar="FILE", envvar="CHRONICLE_KEYS_MESSAGE", show_envvar=True,
+    help="A message, plain JSON or a record: can this store open its personal data? The data is not shown.",
+)  # fmt: skip
+def check(file: str, message: str | None) -> int:
+    """Say whether the key store can be used: mode, owner, keys.
+
+    FILE is CHRONICLE_KEYS if it is not named, else keys.json. Exit code 2 if the store cannot be used, 1 if
+    it cannot open the message given with --message.
+    """
+    secrets = PassphraseSource(os.environ)
+    keys = KeyStore.load(file, secrets.unlock)
+    if inline(file):
+        click.echo("key store: given as text, not as a file")
+    else:
+        facts = os.stat(file, follow_symlinks=False)
+        locked = ", locked" if is_locked(file) else ""
+        mode = f"{stat.S_IMODE(facts.st_mode):o}"
+        click.echo(f"key store: {file}, mode {mode}, owner {owner(facts.st_uid)}{locked}")
+    click.echo(f"keys: {len(keys)}")
+    for public in keys.publics():
+        click.echo(f"  {public}  valid")
+    if not keys.publics():
+        raise KeyStoreError("there is no key in the store", "make one with `chronicle keys new`")
+    return can_open(message, keys, secrets) if message else Exit.DONE
+
+
+@command.command("lock", cls=Command, examples="chronicle keys lock keys.json")
+@store
+def lock(file: str) -> int:
+    """Lock the key store: seal it with a passphrase or a key.
+
+    FILE is replaced in one step; every command goes on taking it with --keys, and asks for the passphrase
+    or finds it in CHRONICLE_PASSPHRASE_FILE or CHRONICLE_PASSPHRASE. With CHRONICLE_SEAL_KEY_FILE it is
+    sealed with the key in that file: 32 bytes in base64. Who loses the passphrase loses the keys. FILE is
+    CHRONICLE_KEYS if it is not named, else keys.json.
+    """
+    refuse_text(file)
+    if is_locked(file):
+        raise SettingError(f"{file} is locked already", "unlock it first to change its passphrase")
+    secrets = PassphraseSource(os.environ)
+    count = change_lock(file, lambda content: secrets.lock(secrets.unlock(content, file)), secrets.unlock)
+    click.echo(f"{file} is locked: {keys_of(count)}")
+    return Exit.DONE
+
+
+@command.command("unlock", cls=Command, examples="chronicle keys unlock keys.json")
+@store
+def unlock(file: str) -> int:
+    """Unlock the key store: write it as plain JSON again.
+
+    FILE is CHRONICLE_KEYS if it is not named, else keys.json.
+    """
+    refuse_text(file)
+    if not is_locked(file):
+        raise SettingError(f"{file} is not locked", "there is nothing to do")
+    secrets = PassphraseSource(os.environ)
+    count = change_lock(file, lambda content: secrets.unlock(content, file), secrets.unlock)
+    click.echo(f"{file} is unlocked: {keys_of(count)}")
+    return Exit.DONE
+
+
+def is_locked(file: str) -> bool:
+    """Whether a key store is locked; what cannot be read is somebody else's error to tell."""
+    try:
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            return is_sealed(opened.read(MAX_HEADER))
+    except (OSError, ValueError):
+        return False
+
+
+def refuse_text(file: str) -> None:
+    if inline(file):
+        raise SettingError("only a file can be locked", "name the file: chronicle keys lock keys.json")
+
+
+def keys_of(count: int) -> str:
+    return f"{count} key{'' if count == 1 else 's'}"
+
+
+def can_open(path: str, keys: KeyStore, secrets: PassphraseSource) -> int:
+    """Say whether the store opens the personal data of the first message in a file, and with which key."""
+    delivery = next(read_messages([path], "check", ask=secrets.to_open), None)
+    if delivery is None:
+        raise SettingError(f"there is no message in {path}", "name a file that holds one")
+    info = sealed_in(delivery.body)
+    if not info:
+        click.echo("message: its personal data is not sealed")
+        return Exit.DONE
+    name = key_name(info)
+    try:
+        opened = open_personal_info(info, keys)
+    except CannotDecrypt:
+        click.echo(f"message: no, its personal data is damaged or not sealed for key {name}")
+        return Exit.FATAL
+    if opened is None:
+        click.echo(f"message: no, it is sealed for key {name}, which is not in the store")
+        return Exit.FATAL
+    click.echo(f"message: yes, key {name} opens its personal data")
+    return Exit.DONE
+
+
+def sealed_in(body: bytes) -> Any:
+    """The sealed part of an action or an event, if there is one."""
+    try:
+        message = parse(body, MAX_MESSAGE)
+    except InvalidMessage as error:
+        raise SettingError(
+            f"the message cannot be read: {error}", "name a file that holds a message"
+        ) from None
+    if not isinstance(message, dict):
+        raise SettingError("the message is not a JSON object", "name a file that holds a message")
+    supporter = message.get("supporter")
+    inner = supporter.get("personalInfo") if isinstance(supporter, dict) else None
+    return message.get("personalInfo") or inner
+
+
+def key_name(info: Any) -> str:
+    """The beginning of the public key a message names; what is no key is not repeated."""
+    key = info.get("encryptKey") if isinstance(info, dict) else None
+    public = key.get("public") if isinstance(key, dict) else None
+    if isinstance(public, str) and KEY_SHAPED.fullmatch(public):
+        return f"{public[:SHOWN]}…"
+    return "(none named)"
+
+
+def inline(source: str) -> bool:
+    return source.lstrip().startswith("{")
+
+
+def owner(uid: int) -> str:
+    """The owner's name, or the number where nobody has it."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,116 @@
+"""`chronicle publish`: put messages from files onto a queue, each confirmed by the broker."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import click
+
+from chronicle.captures.sources import STDIN, read_messages
+from chronicle.core.body import parse
+from chronicle.core.delivery import Delivery
+from chronicle.engine.job import Exit
+from chronicle.engine.publication import Publication, in_batches, reached
+from chronicle.errors import BrokerError, ChronicleError, InvalidMessage, OperatorError, SettingError
+from chronicle_cli import options, report
+from chronicle_cli.help import Command, Group, option
+from chronicle_cli.params import POSITIVE
+from chronicle_cli.passphrase import PassphraseSource
+from chronicle_cli.progress import progress
+from chronicle_cli.settings import Where
+
+EXAMPLES: Final = """
+chronicle publish --queue demo message.json more-messages.jsonl
+chronicle publish --url amqp://me@localhost/ --queue cus.12.deliver captured/
+cat messages.jsonl | chronicle publish --queue demo -
+chronicle publish --queue demo --dry-run folder/
+"""
+
+
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@options.where
+@options.startup_timeout
+@option(
+    Group.WORK, "--repeat", type=POSITIVE, default=1, metavar="N", envvar="CHRONICLE_REPEAT",
+    help="Publish all of it so many times; for benchmarks.",
+)  # fmt: skip
+@option(
+    Group.WORK, "--dry-run", is_flag=True, envvar="CHRONICLE_DRY_RUN",
+    help="Read and count the messages, and those that are not JSON; connect to nothing, send nothing.",
+)  # fmt: skip
+@click.pass_context
+def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: bool, **_: Any) -> int:
+    """Put messages from files onto a queue.
+
+    FILE is one JSON document, JSON lines, a folder of such files (*.json, *.jsonl), or - for standard input.
+    A record (a line of a capture or of a dead-letter export) keeps its exact body, headers and properties;
+    any other line is a message as it stands. A sealed capture is opened on the way: see `chronicle capture`.
+    The command ends well only when the broker has confirmed all.
+    """
+    where = options.where_of(ctx)
+    report.note(where.notice)
+    report.warn(*where.warnings)
+    if repeat > 1 and STDIN in files:
+        raise SettingError("standard input cannot be read twice", "leave out --repeat, or name a file")
+    secrets = PassphraseSource(os.environ)
+
+    def read() -> Iterator[Delivery]:
+        return read_messages(files, where.queue, ask=secrets.to_open, tell=report.warn)
+
+    messages = chain(read(), chain.from_iterable(read() for _ in range(repeat - 1)))
+    if dry_run:
+        click.echo(f"{counted_with_bad(messages)} for {where.queue}; nothing was sent")
+        return Exit.DONE
+    return send(messages, where, ctx.params["startup_timeout"])
+
+
+def send(messages: Iterator[Delivery], where: Where, startup_timeout: float) -> int:
+    """Publish, and say at the end what is on the queue for certain."""
+    # pika tells on stderr what is reported here in one line.
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    with reached(where.connector(), startup_timeout, report.warn) as publisher:
+        publication = Publication(publisher)
+        try:
+            with progress(f"on {where.queue}, confirmed") as advance:
+                publication.run(in_batches(messages), advance)
+        except KeyboardInterrupt:
+            report.problem(f"interrupted: {counted(publication.confirmed)} on {where.queue}, confirmed")
+            return 128 + (publication.signal or signal.SIGINT)
+        except ChronicleError as error:
+            remedy = error.remedy if isinstance(error, OperatorError) else ""
+            report.problem(str(error), remedy)
+            report.note(
+                f"{counted(publication.confirmed)} on {where.queue}, confirmed; the rest is not certain"
+            )
+            return stopped_by(error)
+    click.echo(f"{counted(publication.confirmed)} on {where.queue}, confirmed")
+    return Exit.DONE
+
+
+def stopped_by(error: ChronicleError) -> Exit:
+    """The exit code of a publication that began and did not end."""
+    if isinstance(error, BrokerError):
+        return Exit.UNREACHABLE
+    return Exit.OPERATOR if isinstance(error, SettingError) else Exit.FATAL
+
+
+def counted(number: int) -> str:
+    return f"{number} message{'' if number == 1 else 's'}"
+
+
+def counted_with_bad(messages: Iterator[Delivery]) -> str:
+    """How many there are, and how many of them a consumer would find to be no JSON."""
+    number = bad = 0
+    for message in messages:
+        number += 1
+        try:
+            parse(message.body, len(message.body))
+        except InvalidMessage:
+            bad += 1
+    return counted(number) + (f" ({bad} not JSON)" if bad else "")

@@ -1,0 +1,209 @@
+"""`chronicle replay`: run a syncer over captured messages or plain JSON files, no broker."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain
+
+import click
+
+from chronicle.captures.file import CaptureFile, open_capture
+from chronicle.captures.sources import STDIN, FileReader, Found, find_messages
+from chronicle.core.account import account_of, tells_outcome, went_wrong
+from chronicle.core.delivery import Delivery
+from chronicle.core.record import to_record
+from chronicle.core.settlement import Settlement
+from chronicle.engine.job import Bounds, Exit, Job, Lifecycle
+from chronicle.errors import SettingError
+from chronicle.transports.memory import MemoryTransport
+from chronicle.workers.loader import Syncer, load
+from chronicle_cli import options, report
+from chronicle_cli.foreground import observe, pipeline_of, run
+from chronicle_cli.help import Command
+from chronicle_cli.passphrase import PassphraseSource
+from chronicle_cli.replay_report import ReplayReport, changed, comparison, fresh, table
+
+EXAMPLES = """
+chronicle replay --syncer my_crm:sync messages/
+chronicle replay --syncer my_crm:sync --keys keys.json capture.jsonl --dead-letters failed.jsonl
+chronicle replay --syncer my_crm:sync --only-failed handled.jsonl
+chronicle replay --syncer my_crm:sync --against new_crm:sync handled.jsonl
+chronicle replay --syncer chronicle_syncers.console:sync --schema json - < orders.jsonl
+"""
+
+
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option(
+    "--dead-letters",
+    metavar="FILE",
+    envvar="CHRONICLE_DEAD_LETTERS",
+    show_envvar=True,
+    help="Write messages that end in the dead letters here, one record per line (mode 600).",
+)
+@click.option(
+    "--only-failed",
+    is_flag=True,
+    envvar="CHRONICLE_ONLY_FAILED",
+    show_envvar=True,
+    help="Only the messages that failed when they were captured, by consume --capture.",
+)
+@click.option(
+    "--against",
+    metavar="MODULE:NAME",
+    envvar="CHRONICLE_AGAINST",
+    show_envvar=True,
+    help="Run this syncer over the same messages, too, and show whose outcome changed; code 1 if any did.",
+)
+@options.work
+@options.outcome
+@options.output
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    paths: tuple[str, ...],
+    dead_letters: str | None,
+    only_failed: bool,
+    against: str | None,
+    **_: object,
+) -> int:
+    """Run a syncer over captured messages or plain JSON files, no broker.
+
+    A PATH is a file with one message, a file of JSON lines (plain messages or captured records), a folder of
+    such files, or - for standard input. The verdicts are those of `consume`: a failed message gets its
+    further tries in memory, and at once: --retry-delay is not waited for. Ends with code 1 if any message
+    failed; with --against, if any outcome changed.
+
+    A sealed capture is opened with the passphrase in CHRONICLE_PASSPHRASE or in the file
+    CHRONICLE_PASSPHRASE_FILE names (else it is asked for), or with the key in CHRONICLE_SEAL_KEY_FILE.
+    """
+    work = options.work_of(ctx)
+    report.warn(*work.warnings)
+    if against and (dead_letters or STDIN in paths):
+        what = "--dead-letters" if dead_letters else "standard input"
+        raise SettingError(f"{what} cannot be used with --against", "the messages are gone through twice")
+    reader = FileReader("replay", ask=PassphraseSource(os.environ).to_open, tell=report.warn)
+
+    def messages() -> Messages:
+        found = find_messages(paths, reader)
+        return Messages(failed_before(found, report.warn) if only_failed else found)
+
+    if against:
+        syncers = load(work.syncer, work.app_dir), load(against, work.app_dir)
+        return compare(ctx, syncers, messages)
+    with DeadLetterFile(dead_letters) as file:
+        source = messages()
+        code, tally = replayed(ctx, load(work.syncer, work.app_dir), source, file.write)
+    click.echo(table(tally))
+    if not code and not source.at_end:
+        report.problem("stopped before the end", "what is not in the table was not tried")
+        return Exit.FATAL
+    return code or (Exit.FATAL if tally.failed else Exit.DONE)
+
+
+def replayed(
+    ctx: click.Context,
+    syncer: Syncer,
+    messages: Messages,
+    on_dead_letter: Callable[[Settlement], None] | None = None,
+    *,
+    remember: bool = False,
+) -> tuple[int, ReplayReport]:
+    """Run one syncer over the messages; the exit code of the run, and what became of them."""
+    work, policy = options.work_of(ctx), replace(options.policy_of(ctx), retry_delays=(0.0,), rehearsal=True)
+    transport = MemoryTransport(messages, on_dead_letter=on_dead_letter, place="files")
+    tally = ReplayReport(observe(options.output_of(ctx), "replay", syncer.name, transport), remember=remember)
+    pipeline, bounds = pipeline_of(work, policy), Bounds(until_empty=True)
+    job = Job(syncer, pipeline, policy, work.concurrency, work.prefetch, bounds, Lifecycle())
+    return run(job, transport, tally), tally
+
+
+def compare(ctx: click.Context, syncers: tuple[Syncer, Syncer], messages: Callable[[], Messages]) -> int:
+    """Run one syncer after the other; each reads the messages anew, so neither sees what the other did."""
+    tallies = []
+    for syncer in syncers:
+        source = messages()
+        code, tally = replayed(ctx, syncer, source, remember=True)
+        if code or not source.at_end:
+            report.problem(
+                f"{syncer.name} did not come to the end, so nothing is compared",
+                "an exception ends a run; with --on-exception fail it counts as a failure",
+            )
+            return code or Exit.FATAL
+        tallies.append(tally)
+    old, new = tallies
+    places = changed(old, new)
+    click.echo(comparison((syncers[0].name, syncers[1].name), old, new, places))
+    return Exit.FATAL if places else Exit.DONE
+
+
+class Messages:
+    """Messages from files, each as if it came for the first time."""
+
+    def __init__(self, found: Iterator[Found]) -> None:
+        self._found = found
+        self.at_end = False
+
+    def __iter__(self) -> Iterator[Delivery]:
+        for found in self._found:
+            yield fresh(found)
+        self.at_end = True
+
+
+def failed_before(found: Iterator[Found], tell: Callable[[str], None]) -> Iterator[Found]:
+    """The messages that failed when they were captured; SettingError here if none tells its outcome."""
+    told = bare = 0
+
+    def failed() -> Iterator[Found]:
+        nonlocal told, bare
+        for one in found:
+            if not tells_outcome(one.account):
+                bare += 1
+                continue
+            told += 1
+            if went_wrong(one.account):
+                yield one
+        if told and bare:
+            tell(f"{bare} messages tell no outcome and were left out")
+
+    chosen = failed()
+    first = next(chosen, None)
+    if not told:
+        raise SettingError(
+            "--only-failed: none of these messages tells how it was handled",
+            "only `consume --capture` writes that down; leave --only-failed out to replay all",
+        )
+    return chosen if first is None else chain((first,), chosen)
+
+
+class DeadLetterFile:
+    """Where `--dead-letters` go: a file like a capture, each record written as soon as its message died."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._file: CaptureFile | None = None
+
+    def __enter__(self) -> DeadLetterFile:
+        if self._path is not None:
+            self._file = open_capture(self._path, None, tell=report.warn)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._file is not None:
+            self._file.abandon()
+
+    def write(self, settlement: Settlement) -> None:
+        if self._file is None:
+            return
+        account = account_of(settlement, int(time.time() * 1000))
+        try:
+            self._file.write([to_record(settlement.delivery, account)])
+        except OSError as error:
+            raise SettingError(
+                f"--dead-letters {self._path} cannot be written: {error.strerror}",
+                "make room, and replay the messages that are missing there",
+            ) from None

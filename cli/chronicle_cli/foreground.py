@@ -1,0 +1,100 @@
+"""A run in the foreground: signals in, exit code out. What `consume` and `replay` share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import chain
+from urllib.parse import unquote, urlsplit
+
+from chronicle.core.pipeline import Pipeline
+from chronicle.core.policy import Policy
+from chronicle.engine.job import Ending, Job
+from chronicle.engine.runner import Runner
+from chronicle.engine.signals import stop_on_signal
+from chronicle.telemetry.events import Observer
+from chronicle.telemetry.redaction import Secrets
+from chronicle.transports.seam import Transport
+from chronicle_cli import report
+from chronicle_cli.broker_url import PASSPHRASE
+from chronicle_cli.output import configure_logging, make_observer
+from chronicle_cli.settings import Output, Work
+
+
+def pipeline_of(work: Work, policy: Policy) -> Pipeline:
+    """The pipeline these settings ask for; the key store is read here, before anything is connected."""
+    keys = None
+    if work.keys:
+        from chronicle.proca.keystore import KeyStore
+        from chronicle_cli.passphrase import PassphraseSource
+
+        keys = KeyStore.load(work.keys, PassphraseSource(os.environ).unlock)
+    return Pipeline(
+        work.schema,
+        keys,
+        work.require_decryption,
+        work.normalize_events,
+        work.max_body,
+        policy.max_retries,
+    )
+
+
+def observe(output: Output, queue: str, syncer: str, transport: Transport, *urls: str) -> Observer:
+    """Who tells the person or the log what happens; a passphrase and these URLs' passwords show nowhere.
+
+    From here on it is so for Python's own logging, too.
+    """
+    observer = make_observer(
+        output.log_format,
+        output.log_level,
+        output.live,
+        sys.stderr,
+        queue,
+        syncer,
+        transport.place,
+        secrets=Secrets([os.environ.get(PASSPHRASE, ""), *chain.from_iterable(map(passwords_in, urls))]),
+    )
+    configure_logging(observer, output.log_level)
+    return observer
+
+
+def passwords_in(url: str) -> list[str]:
+    """The password of a URL, which must not show up in anything anybody logs (Z4)."""
+    password = urlsplit(url).password
+    return [unquote(password)] if password else []
+
+
+def run(
+    job: Job,
+    transport: Transport,
+    observer: Observer,
+    begin: Callable[[Callable[[str], None]], None] = lambda _stop: None,
+) -> int:
+    """Run the job to its end; the exit code. Who must be able to end the run is told how at its `begin`."""
+    ending = run_to_end(job, transport, observer, begin)
+    if ending.stuck:
+        leave_now(int(ending.code))
+    return int(ending.code)
+
+
+def run_to_end(
+    job: Job,
+    transport: Transport,
+    observer: Observer,
+    begin: Callable[[Callable[[str], None]], None] = lambda _stop: None,
+) -> Ending:
+    """Run the job under signals, for who has something to say about the end before the process may go."""
+    runner = Runner(job, transport, observer)
+    begin(runner.stop)
+    with stop_on_signal(runner.stop, lambda: report.last_words("unfinished messages go back")):
+        return runner.run()
+
+
+def leave_now(code: int) -> None:
+    """End the process although a syncer is still running: its thread would keep a normal exit waiting."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

@@ -1,0 +1,1 @@
+"""Copies of messages in files: writing them, reading them back."""

@@ -1,0 +1,90 @@
+"""Recorder while working: the observer behind `consume --capture`.
+
+Rule 1: a record is written when its message has come to its end, and only after the broker has carried that
+        out: acknowledged, dead-lettered or dropped. A message that comes back is written when it ends.
+Rule 2: a capture that cannot be written ends the run, loudly: the messages that are being worked on are
+        settled as ever, no new ones are taken, and the log says how many records are missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from chronicle.captures.file import CaptureFile
+from chronicle.core.account import account_of, is_final
+from chronicle.core.record import to_record
+from chronicle.core.settlement import Settlement
+from chronicle.telemetry import events
+from chronicle.telemetry.counters import Counters
+from chronicle.telemetry.events import Observer
+
+
+class Recorder:
+    """An observer that writes every message that has come to its end, and passes everything on."""
+
+    def __init__(
+        self, behind: Observer, file: CaptureFile, name: str, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._behind = behind
+        self._file = file
+        self._name = name
+        self._clock = clock
+        self._stop: Callable[[str], None] = lambda _: None
+        self.failed = False
+        self.missing = 0  # settled, and not in the file
+
+    def attach(self, stop: Callable[[str], None]) -> None:
+        """How to end the run when the file cannot be written."""
+        self._stop = stop
+
+    def event(self, name: str, level: int, text: str, **facts: Any) -> None:
+        self._behind.event(name, level, text, **facts)
+
+    def settled(self, batch: Sequence[Settlement]) -> None:
+        self._behind.settled(batch)
+        ended = [settlement for settlement in batch if is_final(settlement)]
+        if not ended:
+            return
+        if self.failed:
+            self.missing += len(ended)
+            return
+        now = int(self._clock() * 1000)
+        try:
+            self._file.write([record_of(settlement, now) for settlement in ended])
+        except OSError as error:
+            self.missing += len(ended)
+            self._fail(error)
+
+    def tick(self, counters: Counters) -> None:
+        self._behind.tick(counters)
+
+    def close(self, counters: Counters) -> None:
+        try:
+            if self.failed:
+                self._file.sync()  # and no closing line: a reader must learn that this is not all
+            else:
+                self._file.close()
+        except OSError as error:
+            self._fail(error)
+        finally:
+            self._file.abandon()
+        if self.missing:
+            text = f"{self.missing} messages were settled and are not in the capture {self._name}"
+            self._behind.event(events.CAPTURE_FAILED, logging.ERROR, text, missing=self.missing)
+        self._behind.close(counters)
+
+    def _fail(self, error: OSError) -> None:
+        if self.failed:
+            return
+        self.failed = True
+        text = f"the capture {self._name} cannot be written: {error.strerror}"
+        self._behind.event(events.CAPTURE_FAILED, logging.CRITICAL, text, captured=self._file.count)
+        self._stop("the capture cannot be written")
+
+
+def record_of(settlement: Settlement, now: int) -> dict[str, Any]:
+    """The delivery, and how it was handled."""
+    return to_record(settlement.delivery, account_of(settlement, now))

@@ -1,0 +1,232 @@
+"""Messages from files, for `replay` and `publish`.
+
+Rule 1: a path is a file, a folder (its `*.json` and `*.jsonl`, by name) or `-`, standard input.
+Rule 2: a file is one JSON document or JSON lines; each document or line is a record or a plain message.
+        A plain message is delivered with its exact bytes, and one that is not JSON is delivered too: bad
+        input has a verdict of its own.
+Rule 3: JSON lines are read one at a time, however large the file is. The first lines tell: a document goes
+        on where its first line ends, JSON lines do not.
+Rule 4: a path that cannot be read is found before the first message.
+Rule 5: a sealed capture is read like any other, and a wrong secret is found before the first message, too.
+        A capture whose writer was killed is read as far as it goes, and the reader is told.
+Rule 6: a key store is never a message, not even in a folder that was named as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeAlias
+
+from chronicle.core.body import parse
+from chronicle.core.delivery import NOTHING, Delivery
+from chronicle.core.json_tags import untag
+from chronicle.core.record import from_record, is_record
+from chronicle.core.sealing import MAX_HEADER, AskSecret, is_sealed, known_seal, open_lines
+from chronicle.errors import InvalidMessage, SettingError
+
+STDIN: Final = "-"
+TRANSPORT: Final = "file"
+# A record wraps a body that may itself be nested as deep as a body is allowed to.
+MAX_DEPTH: Final = 1000
+# How a key store begins: a public key, then its private one, bare or in an object. A look at the beginning is
+# cheap, so every plain message gets one.
+HEAD: Final = MAX_HEADER + 1
+_KEYS_BEGIN: Final = re.compile(rb'\s*\{\s*"[^"]{0,200}"\s*:\s*(?:\{[^{}]{0,200}"private"|"[\w+/-]{43}=?")')
+_KEY: Final = re.compile(r"[A-Za-z0-9_+/-]{43}=?")
+
+Line: TypeAlias = tuple[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message and where it stood; `account` is what its record says about how it was handled."""
+
+    delivery: Delivery
+    file: str
+    line: int
+    account: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FileReader:
+    """How files are read: who knows the secret of a sealed one, and who is told of one that was cut off."""
+
+    queue: str  # of plain messages
+    stdin: BinaryIO | None = None
+    ask: AskSecret | None = None
+    tell: Callable[[str], None] = lambda _: None
+
+
+def read_messages(
+    paths: Sequence[str],
+    queue: str,
+    stdin: BinaryIO | None = None,
+    *,
+    ask: AskSecret | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Iterator[Delivery]:
+    """The messages of these paths in order; raises SettingError here for a path without any."""
+    return (found.delivery for found in find_messages(paths, FileReader(queue, stdin, ask, tell)))
+
+
+def find_messages(paths: Sequence[str], reader: FileReader) -> Iterator[Found]:
+    """The same, each with where it stood."""
+    files = [file for path in paths for file in _files(path)]
+    if not files:
+        raise SettingError("there is nothing to read", "name a file, a folder, or - for standard input")
+    for file in files:
+        _look_at(file, reader)
+    return chain.from_iterable(_read(file, reader) for file in files)
+
+
+def _files(path: str) -> list[str]:
+    if path == STDIN:
+        return [path]
+    if os.path.isdir(path):
+        found = sorted(entry for entry in Path(path).iterdir() if entry.suffix in (".json", ".jsonl"))
+        files = [str(entry) for entry in found if entry.is_file()]
+        if not files:
+            raise SettingError(f"no messages in the folder {path}", "messages are files *.json or *.jsonl")
+    elif os.path.exists(path):
+        files = [path]
+    else:
+        raise SettingError(f"there is no file {path}", "name a file, a folder, or - for standard input")
+    for file in files:
+        if not os.access(file, os.R_OK):
+            raise SettingError(f"{file} cannot be read", "check its permissions")
+    return files
+
+
+def _look_at(name: str, reader: FileReader) -> None:
+    """Refuse a key store; see that a sealed file can be opened.
+
+    A person is asked for its secret here, before the run has the terminal for itself.
+    """
+    if name == STDIN or not os.path.isfile(name):
+        return
+    try:
+        with open(name, "rb") as file:
+            head = file.read(HEAD)
+            content = head + file.read() if _KEYS_BEGIN.match(head) else b""
+    except OSError as error:
+        raise SettingError(f"{name} cannot be read: {error.strerror}") from None
+    _refuse_keys(content, name)
+    if is_sealed(head) and reader.ask is not None:
+        known_seal(head.partition(b"\n")[0], reader.ask, name)
+
+
+def _refuse_keys(content: bytes, name: str) -> None:
+    """SettingError for a key store."""
+    if not _KEYS_BEGIN.match(content):
+        return
+    try:
+        store = parse(content, len(content), MAX_DEPTH)
+    except InvalidMessage:
+        return
+    if isinstance(store, dict) and all(map(_is_key, store.values())):
+        raise SettingError(f"{name} is a key store, not a message", "leave it out; name the files one by one")
+
+
+def _is_key(value: object) -> bool:
+    if isinstance(value, dict):
+        return "private" in value
+    return isinstance(value, str) and _KEY.fullmatch(value) is not None
+
+
+def _read(name: str, reader: FileReader) -> Iterator[Found]:
+    try:
+        if name == STDIN:
+            yield from _split(reader.stdin or sys.stdin.buffer, name, reader)
+            return
+        with open(name, "rb") as file:
+            yield from _split(file, name, reader)
+    except OSError as error:
+        raise SettingError(f"{name} cannot be read: {error.strerror}") from None
+
+
+def _split(file: BinaryIO, name: str, reader: FileReader) -> Iterator[Found]:
+    """One message for a document, one per line for JSON lines; blank lines are skipped."""
+    lines = enumerate(file, start=1)
+    head: list[Line] = []
+    filled: list[Line] = []
+    for line in lines:
+        head.append(line)
+        if not filled and is_sealed(line[1]):
+            yield from _open(chain((line[1],), file), name, reader)
+            return
+        if line[1].strip():
+            filled.append(line)
+            if len(filled) == 2:
+                break
+    if not filled:
+        return
+    if len(filled) == 1 or _begin_document(filled[0][1], filled[1][1]):
+        document = b"".join(content for _, content in chain(head, lines))
+        yield _found(document, name, filled[0][0], reader)
+        return
+    captured = False  # what came before was a record
+    for number, content in chain(head, lines):
+        if captured and not content.endswith(b"\n") and not _is_json(content):
+            reader.tell(f"{name}, line {number} is torn: its writer was stopped; the rest is read")
+        elif content.strip():
+            found = _found(content.rstrip(b"\r\n"), name, number, reader)
+            captured = found.delivery.transport != TRANSPORT
+            yield found
+
+
+def _open(lines: Iterator[bytes], name: str, reader: FileReader) -> Iterator[Found]:
+    if reader.ask is None:
+        raise SettingError(f"{name} is sealed, and there is no secret to open it with")
+    for number, content in open_lines(lines, reader.ask, name, reader.tell):
+        yield _found(content, name, number, reader)
+
+
+def _begin_document(first: bytes, second: bytes) -> bool:
+    """Whether these two lines begin one document.
+
+    The first must open something and not close it. So does the first of JSON lines when it was cut off;
+    but after most cuts no document could go on with a line that is an object by itself.
+    """
+    if first.lstrip()[:1] not in (b"{", b"[") or _is_json(first):
+        return False
+    return first.rstrip().endswith((b":", b"[")) or not _is_json(second, b"{")
+
+
+def _is_json(line: bytes, opening: bytes = b"") -> bool:
+    try:
+        parse(line, len(line), MAX_DEPTH)
+    except InvalidMessage:
+        return False
+    return line.lstrip().startswith(opening)
+
+
+def _found(content: bytes, name: str, number: int, reader: FileReader) -> Found:
+    record = _record(content)
+    if record is None:
+        _refuse_keys(content, name)
+        origin = {"file": name, "line": number}
+        plain = Delivery(content, queue=reader.queue, transport=TRANSPORT, origin=origin)
+        return Found(plain, name, number, NOTHING)
+    try:
+        account = untag(record.get("chronicle", {}))
+        return Found(from_record(record), name, number, account if isinstance(account, dict) else NOTHING)
+    except ValueError as error:
+        raise SettingError(
+            f"{name}, line {number}: a damaged record: {error}", "take the line out, or capture again"
+        ) from None
+
+
+def _record(content: bytes) -> dict[str, Any] | None:
+    if b'"base64"' not in content:
+        return None
+    try:
+        value = parse(content, len(content), MAX_DEPTH)
+    except InvalidMessage:
+        return None
+    return value if is_record(value) else None

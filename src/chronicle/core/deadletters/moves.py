@@ -1,0 +1,62 @@
+"""What becomes of a dead letter in a redrive: where it goes, or why it stays.
+
+Rule 1: a letter goes back to the queue it came from, unless the operator names another one.
+Rule 2: no cycles: a letter that was redriven as often as allowed stays, and none goes to the queue it is in.
+Rule 3: a letter whose headers cannot be read stays: sent again, it would be without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from chronicle.core.deadletters.conditions import Condition, matches
+from chronicle.core.deadletters.letter import Letter
+
+
+class Why(StrEnum):
+    """Why a dead letter stays where it is."""
+
+    OTHER = "did not match"
+    OFTEN = "redriven as often as --max-redrives allows"
+    UNREADABLE = "with headers that cannot be read"
+    UNSENDABLE = "with a header that the broker does not take"
+    REFUSED = "because the queue to go to refused it"
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Back to work, on this queue."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Left as it is."""
+
+    why: Why
+
+
+Move: TypeAlias = Go | Stay
+
+
+@dataclass(frozen=True, slots=True)
+class RedrivePlan:
+    """The operator's choices about a redrive."""
+
+    conditions: tuple[Condition, ...] = ()
+    to: str = ""  # empty: each to where it came from
+    max_redrives: int = 3
+
+
+def decide_move(letter: Letter, plan: RedrivePlan, now: int) -> Move:
+    """Where this letter goes; `now` in milliseconds since 1970."""
+    if not matches(letter, plan.conditions, now):
+        return Stay(Why.OTHER)
+    if letter.fault:
+        return Stay(Why.UNREADABLE)
+    if letter.death.redrives >= plan.max_redrives:
+        return Stay(Why.OFTEN)
+    return Go(plan.to or letter.home)

@@ -1,0 +1,102 @@
+"""Values that JSON lacks, written as JSON and read back as they were.
+
+Rule 1: what JSON can say stays as it is. Anything else becomes an object with one key that starts with `$`:
+
+    $base64     bytes                                 $float   nan, inf, -inf
+    $datetime   a date and time, ISO 8601             $int     beyond 64 bits, in hexadecimal
+    $decimal    a decimal number, as its text         $text    with half a surrogate pair: UTF-8 in base64
+    $map        [[key, value], …]: an object with keys that are no text, or that start with `$`
+
+Rule 2: an object that really has a key with a `$` is written as a `$map`, so nothing is mistaken for a tag.
+"""
+
+from __future__ import annotations
+
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from math import isfinite
+from typing import Any, Final
+
+
+def tag(value: Any) -> Any:
+    """The value as JSON can say it."""
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return (
+                str(value)
+                if _is_text(value)
+                else {"$text": to_base64(value.encode("utf-8", "surrogatepass"))}
+            )
+        case int():
+            return int(value) if -(2**63) <= value < 2**64 else {"$int": hex(value)}
+        case float():
+            return float(value) if isfinite(value) else {"$float": str(float(value))}
+        case bytes() | bytearray() | memoryview():
+            return {"$base64": to_base64(bytes(value))}
+        case datetime():
+            return {"$datetime": value.isoformat()}
+        case Decimal():
+            return {"$decimal": str(value)}
+        case list() | tuple():
+            return [tag(item) for item in value]
+        case Mapping():
+            if all(isinstance(key, str) and not key.startswith("$") and _is_text(key) for key in value):
+                return {str(key): tag(item) for key, item in value.items()}
+            return {"$map": [[tag(key), tag(item)] for key, item in value.items()]}
+    raise TypeError(f"a record cannot hold a value of the type {type(value).__name__}")
+
+
+def untag(value: Any) -> Any:
+    """The value that `tag` was given; raises ValueError for a tag that is none."""
+    match value:
+        case list():
+            return [untag(item) for item in value]
+        case dict():
+            name = next((key for key in value if key.startswith("$")), None)
+            if name is None:
+                return {key: untag(item) for key, item in value.items()}
+            if len(value) > 1 or name not in _READERS:
+                raise ValueError("an object has a key that starts with $ and is no tag of a record")
+            try:
+                return _READERS[name](value[name])
+            except (TypeError, AttributeError, ValueError, InvalidOperation):
+                raise ValueError(f"a {name} is malformed") from None
+        case _:
+            return value
+
+
+def to_base64(raw: bytes) -> str:
+    return b2a_base64(raw, newline=False).decode()
+
+
+def from_base64(text: str) -> bytes:
+    """The bytes; raises ValueError also for what lenient decoders skip, and for a second spelling of them."""
+    if not isinstance(text, str):
+        raise TypeError("base64 is a text")
+    raw = a2b_base64(text, strict_mode=True)
+    if to_base64(raw) != text:  # bits behind the last byte, which decoders ignore
+        raise ValueError("this is not how base64 is written")
+    return raw
+
+
+def _is_text(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _pairs(pairs: list[Any]) -> dict[Any, Any]:
+    return {untag(key): untag(item) for key, item in pairs}
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "$base64": from_base64,
+    "$datetime": datetime.fromisoformat,
+    "$decimal": Decimal,
+    "$float": float,
+    "$int": lambda text: int(text, 16),
+    "$map": _pairs,
+    "$text": lambda text: from_base64(text).decode("utf-8", "surrogatepass"),
+}

@@ -1,0 +1,190 @@
+"""Moving dead letters back to work.
+
+Rule 1: publish, confirm, then remove (RB7). A process killed in between leaves a message in both queues, at
+        most a batch of them, and never in none.
+Rule 2: a stop is obeyed between two batches, so what was published is also removed.
+Rule 3: a target that refuses costs nobody anything: its messages stay, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from time import monotonic, time
+from typing import Final
+
+from chronicle.core.deadletters.death import revived
+from chronicle.core.deadletters.letter import Letter, letter_of
+from chronicle.core.deadletters.moves import Go, Move, RedrivePlan, Stay, Why, decide_move
+from chronicle.core.delivery import Delivery
+from chronicle.core.rate_limit import RateLimit
+from chronicle.deadletters.reader import TURN, LetterReader
+from chronicle.engine.publication import BATCH, BATCH_BYTES, reached
+from chronicle.errors import BrokerRefused, InvalidMessage
+from chronicle.transports.seam import Connector, Outgoing, Publisher
+
+NAMED: Final = 20  # letters that a report lists
+MOST_TARGETS: Final = 50  # each costs a connection, and a header can name any queue (Z16)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the dead letters so far."""
+
+    present: int = 0
+    seen: int = 0
+    gone: Counter[str] = field(default_factory=Counter)  # by the queue they went to
+    stays: Counter[Why] = field(default_factory=Counter)
+    kept_back: list[tuple[Letter, Why]] = field(default_factory=list)  # some of those that matched and stay
+    refusals: dict[str, BrokerRefused] = field(default_factory=dict)  # by the queue that refused
+    stopped: str = ""  # the signal that ended it early
+
+    @property
+    def moved(self) -> int:
+        return self.gone.total()
+
+    @property
+    def failed(self) -> int:
+        """Those that should have gone and stay."""
+        return self.stays.total() - self.stays[Why.OTHER]
+
+    def stay(self, letter: Letter, why: Why) -> None:
+        self.stays[why] += 1
+        if why is not Why.OTHER and len(self.kept_back) < NAMED:
+            self.kept_back.append((letter, why))
+
+
+class Redrive:
+    """One pass over the dead letters of a queue."""
+
+    def __init__(
+        self,
+        letters: LetterReader,
+        connector: Connector,
+        plan: RedrivePlan,
+        *,
+        limit: int | None = None,
+        rate: float = float("inf"),
+        dry_run: bool = False,
+        startup_timeout: float = 0.0,
+        tell: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = monotonic,
+        now: Callable[[], float] = time,
+    ) -> None:
+        """`connector` names the main queue; `rate` is per second."""
+        self.tally = Tally()
+        self._letters = letters
+        self._connector = connector
+        self._plan = plan
+        self._limit = limit
+        self._dry_run = dry_run
+        self._startup_timeout = startup_timeout
+        self._tell = tell
+        self._clock = clock
+        self._now = now
+        self._pace = RateLimit(rate, clock())
+        self._publishers: dict[str, Publisher] = {}
+        self._open = ExitStack()
+
+    def stop(self, reason: str) -> None:
+        """End after this batch. Safe in a signal handler."""
+        self.tally.stopped = reason
+
+    def run(self, advance: Callable[[int], None]) -> Tally:
+        """Work through all that were there at the start; raises BrokerError, and the tally stays true."""
+        self.tally.present = self._letters.present
+        with self._open:
+            while not self.tally.stopped and (wanted := self._wanted()):
+                room = self._pace.room(self._clock(), wanted)
+                if not room:
+                    self._letters.serve(min(self._pace.wait(), TURN))
+                    continue
+                batch = self._letters.read(room)
+                if batch is None:
+                    break
+                self._work_on(batch)
+                advance(len(batch))
+        return self.tally
+
+    def _wanted(self) -> int:
+        return BATCH if self._limit is None else min(BATCH, self._limit - self.tally.moved)
+
+    def _work_on(self, batch: Sequence[Delivery]) -> None:
+        now = int(self._now() * 1000)
+        going: dict[str, list[tuple[Delivery, Letter]]] = {}
+        self.tally.seen += len(batch)
+        for delivery in batch:
+            letter = letter_of(delivery, self._connector.queue)
+            move: Move = decide_move(letter, self._plan, now)
+            match move:
+                case Go(queue=queue):
+                    going.setdefault(queue, []).append((delivery, letter))
+                case Stay(why=why):
+                    self.tally.stay(letter, why)
+        for queue, pairs in going.items():
+            for piece in pieces(pairs):
+                self._send(queue, piece)
+
+    def _send(self, queue: str, piece: Sequence[tuple[Delivery, Letter]]) -> None:
+        """Publish, confirm, remove; or count why not."""
+        if self._dry_run:
+            self._moved(queue, len(piece))
+            return
+        try:
+            publisher = self._publisher(queue)
+            publisher.publish([outgoing(delivery) for delivery, _ in piece])
+        except InvalidMessage:
+            # It stands for one of them: alone, each shows whether it is the one.
+            if len(piece) > 1:
+                for pair in piece:
+                    self._send(queue, [pair])
+            else:
+                self.tally.stay(piece[0][1], Why.UNSENDABLE)
+        except BrokerRefused as refusal:
+            self.tally.refusals[queue] = refusal
+            for _, letter in piece:
+                self.tally.stay(letter, Why.REFUSED)
+        else:
+            self._letters.remove([delivery for delivery, _ in piece])
+            self._moved(queue, len(piece))
+
+    def _moved(self, queue: str, number: int) -> None:
+        self.tally.gone[queue] += number
+        self._pace.spend(number)
+
+    def _publisher(self, queue: str) -> Publisher:
+        """The publisher for this queue, connected; raises BrokerRefused as long as the run lasts."""
+        if queue in self.tally.refusals:
+            raise self.tally.refusals[queue]
+        if queue not in self._publishers:
+            if len(self._publishers) >= MOST_TARGETS:
+                raise BrokerRefused(
+                    f"the dead letters name more than {MOST_TARGETS} queues they came from",
+                    "redrive them in parts with --match, or all to one queue with --to",
+                )
+            connector = replace(self._connector, queue=queue)
+            self._publishers[queue] = self._open.enter_context(
+                reached(connector, self._startup_timeout, self._tell)
+            )
+        return self._publishers[queue]
+
+
+def outgoing(delivery: Delivery) -> Outgoing:
+    """A dead letter as a message again: the body as it came, without the story of its death (Z6)."""
+    return Outgoing(delivery.body, revived(delivery.headers), delivery.properties)
+
+
+def pieces(pairs: Sequence[tuple[Delivery, Letter]]) -> Iterator[list[tuple[Delivery, Letter]]]:
+    """As many at a time as are not too large together."""
+    piece: list[tuple[Delivery, Letter]] = []
+    size = 0
+    for pair in pairs:
+        piece.append(pair)
+        size += pair[1].size
+        if size >= BATCH_BYTES:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece

@@ -1,0 +1,95 @@
+"""When a run ends by itself: its bounds, watched turn by turn. Decides; reads no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from chronicle.core.delivery import Delivery
+from chronicle.engine.job import Bounds
+from chronicle.telemetry.counters import Counters
+
+RETURN_WAIT: Final = 5.0  # seconds
+
+
+class Returns:
+    """What this process put back on its queue and has not seen again, by the redelivered flag.
+
+    A quorum queue takes a message back in its own time and calls itself empty meanwhile, so `--until-empty`
+    waits for it. Another consumer may have got the message, so the wait is short.
+    """
+
+    def __init__(self) -> None:
+        self._requeued = 0
+        self._awaited = 0
+        self._since = 0.0
+
+    def requeued(self, total: int, now: float) -> None:
+        """So many were requeued since the start."""
+        if total > self._requeued:
+            self._awaited += total - self._requeued
+            self._requeued = total
+            self._since = now
+
+    def came(self, batch: Sequence[Delivery]) -> None:
+        if self._awaited:
+            self._awaited = max(0, self._awaited - sum(delivery.redelivered for delivery in batch))
+
+    def awaited(self, now: float) -> bool:
+        """Whether an empty queue may only seem empty."""
+        return self._awaited > 0 and now - self._since < RETURN_WAIT
+
+
+class BoundsWatch:
+    """What the last turns brought, and whether a bound is reached."""
+
+    def __init__(self, bounds: Bounds, now: float) -> None:
+        self._bounds = bounds
+        self._returns = Returns()
+        self._started = self._last_delivery = now
+        self.quiet = False  # the last turn brought nothing
+        self._saw_empty = False  # and before it the broker said that nothing waits
+
+    def connected(self, now: float) -> None:
+        """What was seen on an earlier connection says nothing about the queue now."""
+        self._last_delivery = now
+        self.quiet = self._saw_empty = False
+
+    def turned(self, batch: Sequence[Delivery], now: float) -> None:
+        """A turn is over, and brought these."""
+        self.quiet = not batch
+        if batch:
+            self._saw_empty = False
+            self._last_delivery = now
+            self._returns.came(batch)
+
+    def asks_broker(self, held: int) -> bool:
+        """Whether only the broker can say if this is the end; asking takes time."""
+        return self._bounds.until_empty and self.quiet and not held
+
+    def hurries(self, held: int) -> bool:
+        """Whether the next turn should not wait: the queue may be empty, and then the run is over."""
+        return self._saw_empty or (self._bounds.until_empty and not held and not self.quiet)
+
+    def time_is_up(self, now: float) -> bool:
+        limit = self._bounds.max_time
+        return limit is not None and now - self._started >= limit
+
+    def reached(self, now: float, counters: Counters, held: int, depth: Callable[[], int | None]) -> str:
+        """Which bound is reached, in words; whether the queue is empty only the broker knows."""
+        bounds = self._bounds
+        self._returns.requeued(counters.requeued, now)
+        if bounds.max_messages is not None and counters.received >= bounds.max_messages:
+            return f"{bounds.max_messages} messages received"
+        if self.time_is_up(now):
+            return "time is up"
+        if held or not self.quiet:
+            return ""
+        if bounds.idle_timeout is not None and now - self._last_delivery >= bounds.idle_timeout:
+            return "idle"
+        if bounds.until_empty and not self._returns.awaited(now):
+            if self._saw_empty:
+                return "the queue is empty"
+            # What the broker pushed before it answered is here by now: the turn that follows brings it.
+            self._saw_empty = depth() == 0
+        return ""

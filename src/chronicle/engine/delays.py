@@ -1,0 +1,115 @@
+"""Where a verdict waits for its time: requeues with a delay, on brokers that cannot keep one back.
+
+A message on the shelf is unsettled: it takes room in the prefetch window and goes back to the broker if the
+process dies. Everything else passes straight through.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from dataclasses import replace
+from itertools import count
+
+from chronicle.core.backoff import Backoff
+from chronicle.core.deadletters.death import breaks_the_broker
+from chronicle.core.delivery import Delivery
+from chronicle.core.outcome import Action, Verdict
+from chronicle.core.settlement import Fate, Settlement
+from chronicle.transports.seam import DeadLetterKeeper, Promises
+
+GROWING = Backoff(initial=1.0, maximum=60.0)  # for a requeue that names no delay of its own
+
+
+class Tries:
+    """How often this process has seen a message fail, by queue and body, for brokers that do not count.
+
+    A classic RabbitMQ queue leaves no trace of a plain requeue but one flag. The memory is bounded and
+    forgets the oldest; forgetting makes a delay short again and nothing worse.
+    """
+
+    def __init__(self, limit: int = 10_000) -> None:
+        self._limit = limit
+        self._seen: OrderedDict[int, int] = OrderedDict()
+
+    def another(self, delivery: Delivery) -> int:
+        """Count one more failed try of this message; how many there have been."""
+        key = hash((delivery.queue, delivery.body))
+        tries = max(self._seen.pop(key, 0) + 1, delivery.attempts)
+        self._seen[key] = tries
+        if len(self._seen) > self._limit:
+            self._seen.popitem(last=False)
+        return tries
+
+
+class Delays:
+    """Verdicts on their way to the transport, some of them later."""
+
+    def __init__(self, promises: Promises) -> None:
+        self._keeps_delays = promises.delays
+        self._broker_moves = promises.dead_letters is DeadLetterKeeper.BROKER
+        self._tries = None if promises.counts else Tries()
+        self._ready: list[Settlement] = []
+        self._sent: list[Settlement] = []  # with the transport, and not known to be final
+        self._later: list[tuple[float, int, Settlement]] = []
+        self._order = count()
+        self._hurried = False
+
+    def put(self, settlement: Settlement, now: float) -> None:
+        verdict = settlement.verdict
+        if self._broker_moves and verdict.action is Action.DEAD_LETTER:
+            verdict = settlement.verdict = safe_to_move(settlement)
+        # A retry is kept back by the transport itself, always (D-2).
+        if verdict.action is not Action.REQUEUE or verdict.delay == 0:
+            self._ready.append(settlement)
+            return
+        delay = verdict.delay if verdict.delay is not None else self._growing(settlement)
+        if self._keeps_delays or self._hurried:
+            settlement.verdict = replace(verdict, delay=delay)
+            self._ready.append(settlement)
+        else:
+            heapq.heappush(self._later, (now + delay, next(self._order), settlement))
+
+    def _growing(self, settlement: Settlement) -> float:
+        delivery = settlement.delivery
+        tries = delivery.attempts if self._tries is None else self._tries.another(delivery)
+        return GROWING.ceiling(tries)
+
+    def due(self, now: float) -> list[Settlement]:
+        """What may be settled now."""
+        ready, self._ready = self._ready, []
+        while self._later and self._later[0][0] <= now:
+            ready.append(heapq.heappop(self._later)[2])
+        self._sent.extend(ready)
+        return ready
+
+    def told(self) -> None:
+        """The transport has said what became final; the rest waits for the broker's word."""
+        self._sent = [settlement for settlement in self._sent if settlement.fate is Fate.OPEN]
+
+    def wait(self, now: float) -> float:
+        """Seconds until something is due."""
+        return max(0.0, self._later[0][0] - now) if self._later else float("inf")
+
+    def hurry(self) -> None:
+        """The process stops: nothing waits any longer."""
+        self._hurried = True
+        self._ready.extend(settlement for _, _, settlement in self._later)
+        self._later.clear()
+
+    def empty(self) -> list[Settlement]:
+        """The connection is gone: what was on its way, or waited here, is the broker's again."""
+        left = [*self._sent, *self._ready, *(settlement for _, _, settlement in self._later)]
+        self._sent.clear()
+        self._ready.clear()
+        self._later.clear()
+        return left
+
+
+def safe_to_move(settlement: Settlement) -> Verdict:
+    """The verdict, unless the broker would lose the message over it: then it stays in its queue, loudly."""
+    verdict = settlement.verdict
+    if not breaks_the_broker(settlement.delivery.headers):
+        return verdict
+    why = "not dead-lettered, because its forged x-death header would make the broker lose it"
+    return Verdict(Action.REQUEUE, f"{verdict.reason}; {why}", None)

@@ -1,0 +1,83 @@
+"""What a run is made of, and how it ended."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from chronicle.core.backoff import Backoff
+from chronicle.core.pipeline import Pipeline
+from chronicle.core.policy import Policy
+from chronicle.telemetry.counters import Counters
+from chronicle.workers.loader import Syncer
+
+
+class Exit(IntEnum):
+    """Exit codes (X6)."""
+
+    DONE = 0
+    FATAL = 1
+    OPERATOR = 2
+    UNREACHABLE = 3
+    RETURNED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """When a run ends by itself; none of them means never."""
+
+    until_empty: bool = False
+    max_messages: int | None = None
+    max_time: float | None = None
+    idle_timeout: float | None = None
+
+    def remaining(self, received: int) -> int:
+        """How many more messages may be received."""
+        return sys.maxsize if self.max_messages is None else self.max_messages - received
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """How patient a run is, in seconds."""
+
+    startup_timeout: float = 60.0  # 0: for ever
+    drain_timeout: float = 30.0
+    give_up_after: float = 0.0  # 0: never
+    backoff: Backoff | None = None  # None: the transport's own
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A syncer to run over a queue, and all choices about it."""
+
+    syncer: Syncer
+    pipeline: Pipeline = field(default_factory=Pipeline)
+    policy: Policy = field(default_factory=Policy)
+    concurrency: int = 1
+    prefetch: int = 2
+    bounds: Bounds = field(default_factory=Bounds)
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended. `stuck`: a syncer is still running, so only a hard exit ends the process."""
+
+    code: Exit
+    reason: str
+    counters: Counters
+    stuck: bool = False
+    trace: str = ""
+
+
+def concluded(ending: Ending, unfinished: int, *, stuck: bool, broken: bool) -> Ending:
+    """How it ended after all: what went back unfinished, or a syncer that did not close, is no success."""
+    code, reason = ending.code, ending.reason
+    if broken:
+        code, reason = (code or Exit.FATAL), f"{reason}; the syncer failed to close"
+    if code is Exit.DONE and (unfinished or stuck):
+        code = Exit.RETURNED
+        reason += "; a syncer does not end" if stuck else ""
+        reason += f"; {unfinished} unfinished messages went back" if unfinished else ""
+    return replace(ending, code=code, reason=reason, stuck=stuck)

@@ -1,0 +1,98 @@
+"""Putting messages on a queue: batches, the wait for the broker, and an exact count at the end.
+
+Rule 1: a message counts when the broker has confirmed it, not when it was sent.
+Rule 2: a signal in the middle of a batch waits for that batch, so that the count stays exact; a second one
+        does not wait.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final, Protocol, runtime_checkable
+
+from chronicle.core.deadletters.death import undead
+from chronicle.core.delivery import Delivery
+from chronicle.engine.reconnect import reach
+from chronicle.engine.signals import STOPPING
+from chronicle.transports.catalog import open_publisher
+from chronicle.transports.seam import Connector, Outgoing, Publisher
+
+BATCH: Final = 100
+BATCH_BYTES: Final = 8 * 1024 * 1024
+
+
+@runtime_checkable
+class CountsItself(Protocol):
+    """A publisher whose broker may take a part of a batch."""
+
+    @property
+    def confirmed(self) -> int: ...
+
+
+class Publication:
+    """Messages on their way to a queue, counted as the broker confirms them."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._done = 0
+        self._busy = False
+        self.signal = 0  # the number of the one that stopped us
+
+    @property
+    def confirmed(self) -> int:
+        return self._publisher.confirmed if isinstance(self._publisher, CountsItself) else self._done
+
+    def run(self, batches: Iterable[list[Outgoing]], advance: Callable[[int], None]) -> None:
+        """Publish them all; KeyboardInterrupt after a signal, and the publisher's errors as they are."""
+        before = {number: signal.signal(number, self._handle) for number in STOPPING}
+        try:
+            for batch in batches:
+                self._busy = True
+                self._publisher.publish(batch)
+                self._done += len(batch)
+                self._busy = False
+                advance(len(batch))
+                if self.signal:
+                    raise KeyboardInterrupt
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        again, self.signal = self.signal, number
+        if again or not self._busy:
+            raise KeyboardInterrupt
+
+
+def in_batches(messages: Iterable[Delivery]) -> Iterator[list[Outgoing]]:
+    """Body, headers and properties of each message, a hundred at a time and fewer when they are large.
+
+    The story of a death stays behind: what is published has all its tries before it.
+    """
+    batch: list[Outgoing] = []
+    size = 0
+    for message in messages:
+        batch.append(Outgoing(message.body, undead(message.headers), message.properties))
+        size += len(message.body)
+        if len(batch) >= BATCH or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+@contextmanager
+def reached(connector: Connector, startup_timeout: float, tell: Callable[[str], None]) -> Iterator[Publisher]:
+    """A connected publisher; an absent broker is tried again until the time is over (D-9)."""
+
+    def connected() -> Publisher:
+        return open_publisher(connector).__enter__()
+
+    publisher = reach(connected, startup_timeout, tell)
+    try:
+        yield publisher
+    finally:
+        publisher.__exit__(None, None, None)

@@ -1,0 +1,117 @@
+"""How long to wait for a broker, and when to give up (D-6, D-9, RB19).
+
+Rule: `Patience` decides and never sleeps; `reach` is the loop for those who have no engine to turn.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from chronicle.core.backoff import Backoff
+from chronicle.engine.job import Lifecycle
+from chronicle.errors import BrokerError, ChronicleError, ConnectionLost, ProtocolFault
+from chronicle.transports.seam import Promises
+
+T = TypeVar("T")
+
+HEALTHY = 10.0  # a connection that lived so long, or delivered, starts the backoff anew
+SHORTEST_TRY = 1.0  # the last try begins when the time is over, and is entitled to this
+FAULT_LIMIT = 5  # so many unreadable answers in a row, and no delivery between them (RB13)
+
+
+class Patience:
+    """The tries so far, and what they allow."""
+
+    def __init__(self, lifecycle: Lifecycle, backoff: Backoff, luck: Callable[[], float], now: float) -> None:
+        self._lifecycle = lifecycle
+        self._backoff = lifecycle.backoff or backoff
+        self._luck = luck
+        self._away_since = now
+        self._connected_at: float | None = None
+        self._delivered = False
+        self._faults = 0
+        self.tries = 0  # failed ones, since the last good connection
+
+    @property
+    def ever_connected(self) -> bool:
+        return self._connected_at is not None
+
+    def away(self, now: float) -> float:
+        """Seconds without a connection."""
+        return now - self._away_since
+
+    def connected(self, now: float) -> None:
+        self._connected_at = now
+        self._delivered = False
+
+    def delivered(self) -> None:
+        self._delivered = True
+        self.tries = 0
+
+    def lost(self, error: ConnectionLost, now: float) -> float:
+        """The connection is gone: seconds until it is worth trying again."""
+        assert self._connected_at is not None
+        if self._delivered or now - self._connected_at >= HEALTHY:
+            self.tries = 0
+        if self._delivered:
+            self._faults = 0
+        else:
+            self.saw(error)
+        self._away_since = now
+        self.tries += 1
+        return self._delay()
+
+    def saw(self, error: ChronicleError) -> None:
+        """Count answers that could not be read; another trouble between them starts the count anew.
+
+        A try counts as well as a connection: what cannot be read often comes with the last answer of opening.
+        """
+        self._faults = self._faults + 1 if isinstance(error, ProtocolFault) else 0
+
+    @property
+    def unreadable(self) -> bool:
+        """The same bytes come again and again and nobody here can read them."""
+        return self._faults >= FAULT_LIMIT
+
+    def failed(self, now: float) -> float | None:
+        """A try failed: seconds until the next, or None to give up."""
+        self.tries += 1
+        left = self.left(now)
+        return min(self._delay(), left) if left > 0 else None
+
+    def try_from(self, start: float) -> Callable[[float], bool]:
+        """A try begins: a question that says when it has lasted too long, however short the time was."""
+        return lambda now: now - start >= SHORTEST_TRY and self.left(now) <= 0
+
+    def left(self, now: float) -> float:
+        """Seconds until it is time to give up."""
+        limit = self._lifecycle.give_up_after if self.ever_connected else self._lifecycle.startup_timeout
+        return self._away_since + limit - now if limit else float("inf")
+
+    def _delay(self) -> float:
+        return self._backoff.delay(self.tries, self._luck())
+
+
+def reach(
+    attempt: Callable[[], T],
+    startup_timeout: float,
+    tell: Callable[[str], None],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+    luck: Callable[[], float] = random.random,
+) -> T:
+    """What the attempt gives; an absent broker is tried again until the time is over."""
+    patience = Patience(Lifecycle(startup_timeout), Promises("").backoff, luck, clock())
+    while True:
+        try:
+            return attempt()
+        except BrokerError as error:
+            delay = patience.failed(clock())
+            if delay is None:
+                raise
+            tell(f"{error}; trying again")
+            sleep(delay)

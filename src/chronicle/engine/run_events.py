@@ -1,0 +1,76 @@
+"""What the pump tells the observer: every event of a run, its level and its facts."""
+
+from __future__ import annotations
+
+import logging
+
+from chronicle.core.machine import Event
+from chronicle.engine.job import Ending, Exit, Job
+from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost
+from chronicle.telemetry import events
+from chronicle.telemetry.events import Observer
+from chronicle.telemetry.redaction import trace_of
+
+
+class RunEvents:
+    """Puts what happens to a run into words, once, for whoever listens."""
+
+    def __init__(self, observer: Observer, transport: str) -> None:
+        self._say = observer.event
+        self._state_change = events.state_change(transport)
+
+    def starting(self, syncer: str) -> None:
+        self._say(events.STARTING, logging.INFO, "starting", syncer=syncer)
+
+    def ready(self, job: Job, queued: int | None, attempts: int, away: float) -> None:
+        self._say(
+            events.READY,
+            logging.INFO,
+            "consuming" if queued is None else f"consuming, {queued} waiting",
+            queued=queued,
+            connect_attempts=attempts,
+            away_ms=round(away * 1000),
+            concurrency=job.concurrency,
+            prefetch=job.prefetch,
+        )
+
+    def retry(self, error: ChronicleError, attempt: int, delay: float) -> None:
+        """A refusal needs a person, an absence mends itself: the levels differ."""
+        self._say(
+            events.RETRY,
+            logging.ERROR if isinstance(error, BrokerRefused) else logging.WARNING,
+            f"{error}; trying again in {delay:.1f}s",
+            attempt=attempt,
+            delay_ms=round(delay * 1000),
+        )
+
+    def lost(self, error: ConnectionLost, running: int) -> None:
+        self._say(events.LOST, logging.WARNING, str(error), running=running)
+
+    def stopping(self, reason: str, unsettled: int) -> None:
+        left = f"; finishing {unsettled} messages, a second signal stops at once" if unsettled else ""
+        self._say(events.STOPPING, logging.INFO, f"stopping: {reason}{left}", unsettled=unsettled)
+
+    def failed(self, name: str, reason: str, trace: str) -> None:
+        """The run cannot go on."""
+        self._say(name, logging.CRITICAL, reason, trace=trace)
+
+    def did_not_close(self, error: BaseException) -> None:
+        self._say(
+            events.FATAL, logging.ERROR, "the syncer failed to close", trace=trace_of(error, message=None)
+        )
+
+    def stopped(self, ending: Ending, unfinished: int) -> None:
+        """The last line of a run, with its final counters (R-004-37)."""
+        self._say(
+            events.STOPPED,
+            logging.INFO if ending.code is Exit.DONE else logging.ERROR,
+            f"stopped: {ending.reason}",
+            exit_code=int(ending.code),
+            unfinished=unfinished,
+            **ending.counters.facts(),
+        )
+
+    def state_changed(self, before: str, after: str, event: Event) -> None:
+        facts = {"from": before, "to": after, "on": str(event)}
+        self._say(self._state_change, logging.INFO, f"{before} → {after}", **facts)

@@ -1,0 +1,400 @@
+"""The pump: the one thread that owns the transport, the machine and the counters.
+
+Rule 1: every turn takes finished work from the mailbox, settles it, then lets the broker speak. No call in
+        here waits for a syncer.
+Rule 2: what was received on a lost connection is the broker's again: what no worker has started is thrown
+        away, what is running may finish, and its late result is settled nowhere.
+Rule 3: a drain finishes what was received; a fatal exit leaves the culprit and does not wait for anybody
+        longer than a moment; what stays unfinished is named in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import random
+from time import monotonic
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.machine import Event
+from chronicle.core.outcome import Action, Fatal, Outcome
+from chronicle.core.settlement import Settlement, interrupted, not_taken
+from chronicle.engine.bounds import BoundsWatch
+from chronicle.engine.breaker import SealBreaker
+from chronicle.engine.delays import Delays
+from chronicle.engine.job import Ending, Exit, Job, concluded
+from chronicle.engine.reconnect import Patience
+from chronicle.engine.run_events import RunEvents
+from chronicle.errors import (
+    BrokerError,
+    BrokerRefused,
+    BrokerUnreachable,
+    ChronicleError,
+    ConnectionLost,
+    OperatorError,
+)
+from chronicle.telemetry import events
+from chronicle.telemetry.counters import Counters
+from chronicle.telemetry.events import Observer
+from chronicle.telemetry.redaction import trace_of
+from chronicle.transports.seam import Transport
+from chronicle.transports.waker import Waker
+from chronicle.workers.base import make_workers
+from chronicle.workers.mailbox import Mailbox, watch_other_threads
+from chronicle.workers.pump_loan import PULSE
+
+FATAL_GRACE = 2.0  # how long others may finish after a fatal outcome (X4)
+LEAVING = 1.0  # how long a syncer's context may take to close when work is stuck
+
+
+class Runner:
+    """Runs one job over one transport until it is told to stop, is done, or cannot go on."""
+
+    def __init__(
+        self,
+        job: Job,
+        transport: Transport,
+        observer: Observer,
+        *,
+        clock: Callable[[], float] = monotonic,
+        luck: Callable[[], float] = random,
+    ) -> None:
+        now = clock()
+        self.counters = Counters()
+        self._job = job
+        self._transport = transport
+        self._observer = observer
+        self._tell = RunEvents(observer, transport.promises.transport)
+        self._clock = clock
+        self._patience = Patience(job.lifecycle, transport.promises.backoff, luck, now)
+        self._waker = Waker()
+        self._mailbox = Mailbox(transport.wake)
+        self._workers = make_workers(job.syncer, job.pipeline, job.policy, job.concurrency, self._mailbox)
+        self._shelf = Delays(transport.promises)
+        self._asked: str | None = None  # to stop, and why
+        self._ending: Ending | None = None  # decided, perhaps still draining
+        self._deadline: float | None = None  # of the drain
+        self._over = False
+        self._connected = False
+        self._held: set[Delivery] = set()  # received on this connection and not settled
+        self._running = 0  # handed to workers and not come back, on whatever connection
+        self._unfinished = 0  # given back to the broker because this process ends
+        self._watch = BoundsWatch(job.bounds, now)
+        self._seals = SealBreaker()
+        self._ticked = now
+        transport.machine.watch(self._tell.state_changed)
+
+    def stop(self, reason: str) -> None:
+        """Ask for a drain. Safe in a signal handler and from any thread."""
+        if self._asked is None:
+            self._asked = reason
+        self._waker.wake()
+        self._transport.wake()
+
+    def run(self) -> Ending:
+        """Run to the end. Raises OperatorError when it cannot begin."""
+        self._tell.starting(self._job.syncer.name)
+        self._workers.start()
+        try:
+            self._loop()
+        except OperatorError:
+            self._leave_syncer()
+            raise
+        return self._end()
+
+    def _loop(self) -> None:
+        try:
+            with watch_other_threads(self._mailbox):
+                while not self._over:
+                    self._step()
+        finally:
+            # What is left goes back to the broker now: no syncer starts on it any more.
+            self._running -= len(self._workers.discard())
+            self._transport.close()
+
+    def _step(self) -> None:
+        try:
+            if self._connected and (fileno := self._lendable()) is not None:
+                self._workers.borrow(self._lent_turn, fileno)
+            elif self._connected:
+                self._turn()
+            elif self._stopping():
+                self._drain_offline()
+            else:
+                self._connect()
+        except ConnectionLost as error:
+            self._lost(error)
+        self._tick()
+
+    # --- connecting ---------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        machine = self._transport.machine
+        machine.fire(Event.CONNECT if machine.can(Event.CONNECT) else Event.BACKOFF_EXPIRED)
+        too_late = self._patience.try_from(self._clock())
+        try:
+            queued = self._transport.open(lambda: self._stopping() or too_late(self._clock()))
+        except (BrokerRefused, BrokerError) as error:
+            if isinstance(error, BrokerRefused) and not self._patience.ever_connected:
+                raise
+            self._failed_try(error)
+            return
+        if self._stopping():
+            return  # perhaps it never opened; what it may have pushed goes back when it closes
+        if too_late(self._clock()):
+            self._failed_try(BrokerUnreachable(f"{self._transport.place}: no answer in time"))
+            return
+        if queued is not None and not self._patience.ever_connected:
+            self.counters.queued = queued
+        now = self._clock()
+        self._tell.ready(self._job, queued, self._patience.tries + 1, self._patience.away(now))
+        self._connected = True
+        self._patience.connected(now)
+        self._watch.connected(now)
+
+    def _failed_try(self, error: ChronicleError) -> None:
+        self._transport.machine.fire(Event.FAILED)
+        self._transport.close()
+        now = self._clock()
+        delay = self._patience.failed(now)
+        self._patience.saw(error)
+        if self._given_up(error):
+            return
+        tries = self._patience.tries
+        if delay is None:
+            self._decide(Exit.UNREACHABLE, f"{error}; given up after {tries} tries")
+            return
+        self._tell.retry(error, tries, delay)
+        self._sleep_until(now + delay)
+
+    def _lost(self, error: ConnectionLost) -> None:
+        """The connection is gone, and with it everything that was received on it."""
+        now = self._clock()
+        self._connected = False
+        self._transport.machine.fire(Event.FAILED)
+        self._transport.close()
+        self._running -= len(self._workers.discard())
+        lost = self._shelf.empty()
+        if self._stopping():
+            self._unfinished += sum(settlement.delivery in self._held for settlement in lost)
+        self._account([not_taken(settlement, str(error)) for settlement in lost])
+        if self._stopping():
+            self._leave([interrupted(delivery) for delivery in self._held])
+        self._held.clear()
+        self.counters.reconnects += 1
+        self._tell.lost(error, self._running)
+        delay = self._patience.lost(error, now)
+        if not self._given_up(error):
+            self._sleep_until(now + delay)
+
+    def _given_up(self, error: ChronicleError) -> bool:
+        """Whether the broker has sent the same nonsense once too often (RB13); then the end is decided."""
+        if self._patience.unreadable:
+            self._fail(Exit.FATAL, f"{error}; the same again after every reconnect", name=events.UNREADABLE)
+        return self._patience.unreadable
+
+    def _sleep_until(self, due: float) -> None:
+        """Wait away from the broker; a stop or the end of `--max-time` ends the wait, late results do not."""
+        while not self._stopping() and (left := due - self._clock()) > 0:
+            if self._watch.time_is_up(self._clock()):
+                self._decide(Exit.UNREACHABLE, "time is up, and the broker is away")
+                return
+            self._waker.wait(min(left, PULSE))
+            self._take_late()
+            self._tick()
+
+    def _take_late(self) -> None:
+        """Results of deliveries whose connection is gone."""
+        late = self._mailbox.take()
+        self._running -= len(late)
+        for settlement in late:
+            self._watch_for_fatal(settlement.outcome)
+        self._account(self._transport.settle(late))
+
+    # --- the turn -----------------------------------------------------------------------------------
+
+    def _lendable(self) -> int | None:
+        """What the workers must watch to turn the pump themselves, if they can now (loan.py)."""
+        can = self._workers.can_borrow() and not self._needed_at_home()
+        return self._transport.fileno() if can else None
+
+    def _needed_at_home(self) -> bool:
+        return self._stopping() or self._watch.asks_broker(len(self._held))
+
+    def _lent_turn(self, patience: float) -> float | None:
+        if not self._stopping():
+            self._turn(patience)
+            self._tick()
+        return None if self._needed_at_home() else self._timeout(self._clock())
+
+    def _turn(self, lent: float | None = None) -> None:
+        """One turn; lent, it waits no longer than that and begins nothing that takes time."""
+        now = self._clock()
+        self._take_finished(now)
+        self._account(self._transport.settle(self._shelf.due(now)))
+        self._shelf.told()
+        self._plan(now, at_home=lent is None)
+        if self._over:
+            return
+        self._mailbox.pump_sleeps = True
+        batch = self._transport.receive(
+            self._room(), min(PULSE if lent is None else lent, self._timeout(now))
+        )
+        self._mailbox.pump_sleeps = False
+        self._watch.turned(batch, now)
+        if batch:
+            self._patience.delivered()
+            self.counters.received += len(batch)
+            self._running += len(batch)
+            self._held.update(batch)
+            self._workers.submit(batch)
+
+    def _take_finished(self, now: float) -> None:
+        finished = self._mailbox.take()
+        self._running -= len(finished)
+        for settlement in finished:
+            if settlement.verdict.action is Action.LEAVE:
+                self._watch_for_fatal(settlement.outcome)
+                self._leave((settlement,))
+            elif self._seals.broken_by(settlement):
+                self._fail(Exit.OPERATOR, self._seals.problem, name=events.CIRCUIT_OPEN)
+                self._leave((interrupted(settlement.delivery),))
+            else:
+                self._shelf.put(settlement, now)
+
+    def _account(self, settled: Sequence[Settlement]) -> None:
+        if not settled:
+            return
+        for settlement in settled:
+            self._held.discard(settlement.delivery)
+            self.counters.settled(settlement)
+        self._observer.settled(settled)
+
+    def _timeout(self, now: float) -> float:
+        """How long the broker may keep the pump waiting."""
+        if self._mailbox or self._watch.hurries(len(self._held)) or (self._ending and not self._held):
+            return 0.0
+        return min(PULSE, self._shelf.wait(now))
+
+    def _room(self) -> int:
+        """How many more deliveries may be held: the backpressure (D-7)."""
+        if self._failing():
+            return 0
+        room = self._job.prefetch - len(self._held)
+        return max(0, min(room, self._job.bounds.remaining(self.counters.received)))
+
+    def _watch_for_fatal(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Fatal):
+            self._fail(Exit.FATAL, outcome.reason, outcome.trace)
+
+    def _tick(self) -> None:
+        now = self._clock()
+        if now - self._ticked >= PULSE:
+            self._ticked = now
+            self.counters.inflight = self._running
+            self._observer.tick(self.counters)
+
+    # --- ending -------------------------------------------------------------------------------------
+
+    def _stopping(self) -> bool:
+        return self._asked is not None or self._ending is not None or self._mailbox.crash is not None
+
+    def _plan(self, now: float, at_home: bool) -> None:
+        """See whether it is time to stop, and whether a drain is over."""
+        self._watch_for_crash()
+        if self._ending is None:
+            depth = self._transport.depth if at_home else lambda: None  # asking takes time
+            reason = self._asked or self._watch.reached(now, self.counters, len(self._held), depth)
+            if reason and at_home:
+                self._begin_drain(reason, now)
+            elif reason:
+                self._asked = reason
+        elif not self._held and (self._watch.quiet or not self._room()):
+            self._finish(Event.ALL_SETTLED)
+        elif self._deadline is not None and now >= self._deadline:
+            self._finish(Event.DEADLINE)
+
+    def _decide(self, code: Exit, reason: str, trace: str = "") -> None:
+        self._ending = Ending(code, reason, self.counters, trace=trace)
+
+    def _begin_drain(self, reason: str, now: float) -> None:
+        self._tell.stopping(reason, len(self._held))
+        self._decide(Exit.DONE, reason)
+        self._deadline = now + self._job.lifecycle.drain_timeout
+        self._shelf.hurry()
+        self._transport.machine.fire(Event.STOP)
+        self._transport.stop()
+
+    def _failing(self) -> bool:
+        return self._ending is not None and self._ending.code is not Exit.DONE
+
+    def _fail(self, code: Exit, reason: str, trace: str = "", name: str = events.FATAL) -> None:
+        """Stop for a reason that nothing can mend: settle what is finished, wait a moment, go (D-17)."""
+        if self._failing():
+            return
+        self._tell.failed(name, reason, trace)
+        self._decide(code, reason, trace)
+        self._deadline = self._clock() + FATAL_GRACE
+        discarded = self._workers.discard()
+        self._running -= len(discarded)
+        self._leave([interrupted(delivery) for delivery in discarded])
+        self._shelf.hurry()
+        self._transport.machine.fire(Event.STOP)
+
+    def _watch_for_crash(self) -> None:
+        error = self._mailbox.crash
+        if error is not None:
+            self._mailbox.crash = None
+            name = type(error).__name__
+            self._fail(Exit.FATAL, f"uncaught {name} outside any message", trace_of(error, None))
+
+    def _drain_offline(self) -> None:
+        """The connection is gone: let running syncers end, they do their work in the world outside."""
+        self._watch_for_crash()
+        if self._ending is None:
+            reason = self._asked or ""
+            self._tell.stopping(reason, unsettled=0)
+            self._decide(Exit.DONE, reason)
+        if self._deadline is None:
+            self._deadline = self._clock() + self._job.lifecycle.drain_timeout
+            self._transport.machine.fire(Event.STOP)
+        if self._running and not self._mailbox:
+            self._waker.wait(PULSE)
+        self._take_late()
+        if not self._running:
+            self._finish(Event.ALL_SETTLED)
+        elif self._clock() >= self._deadline:
+            # Some of them may have been counted when their connection was lost.
+            self._unfinished = max(self._unfinished, self._running)
+            self._finish(Event.DEADLINE)
+
+    def _finish(self, event: Event) -> None:
+        """Name what stays unfinished, and leave the loop."""
+        self._leave([interrupted(delivery) for delivery in self._held])
+        self._transport.machine.fire(event)
+        self._over = True
+
+    def _leave(self, left: Sequence[Settlement]) -> None:
+        """These are not settled: the broker has them back when the connection closes."""
+        self._unfinished += len(left)
+        self._held.difference_update(settlement.delivery for settlement in left)
+        if left:
+            self._observer.settled(left)
+
+    def _leave_syncer(self) -> tuple[bool, bool]:
+        """Leave the syncer's context: whether a syncer is still running, and whether leaving failed."""
+        patience = LEAVING if self._running else max(LEAVING, self._job.lifecycle.drain_timeout)
+        try:
+            return not self._workers.stop(patience), False
+        except BaseException as error:
+            self._tell.did_not_close(error)
+            return False, True
+
+    def _end(self) -> Ending:
+        """Leave the syncer, and say how it all ended."""
+        assert self._ending is not None
+        stuck, broken = self._leave_syncer()
+        ending = concluded(self._ending, self._unfinished, stuck=stuck, broken=broken)
+        self.counters.inflight = self._running
+        self._tell.stopped(ending, self._unfinished)
+        self._observer.close(self.counters)
+        return ending

@@ -1,1 +1,0 @@
-"""What moves: the runner, the workers, signals, and the loading of a syncer."""

@@ -1,0 +1,219 @@
+"""Log lines: JSON for machines, short coloured ones for people.
+
+Rule 1: what is below the level costs a look at each verdict and no more.
+Rule 2: one write per batch, through a sink that never raises.
+Rule 3: every text is cleaned and rid of secrets here, whoever brought it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from time import time
+from typing import Any, Final, TextIO
+
+import orjson
+
+from chronicle.core.settlement import Settlement
+from chronicle.telemetry import events
+from chronicle.telemetry.counters import Counters
+from chronicle.telemetry.redaction.secrets import Secrets, cap, clean
+from chronicle.telemetry.safe_stream import SafeStream
+
+Hide = Callable[[str], str]
+
+_LONGEST_TEXT: Final = 2_000
+_LONGEST_TRACE: Final = 10_000
+_OPTIONS: Final = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
+
+# What a person wants to see behind the text; the rest is for machines.
+_KEY_FACTS: Final = (
+    "action_id", "routing_key", "offset", "id", "file", "line", "attempts", "latency_ms", "notes", "error",
+    "syncer", "concurrency", "prefetch", "attempt", "running", "unsettled", "returned", "exit_code", "logger",
+)  # fmt: skip
+_COLOURS: Final = ((logging.ERROR, "\x1b[31m"), (logging.WARNING, "\x1b[33m"), (logging.INFO, "\x1b[32m"))
+_DIM: Final = "\x1b[2m"
+_RESET: Final = "\x1b[0m"
+
+
+class JsonLog:
+    """One JSON object per line; `always` stands in every one (R-000-46)."""
+
+    def __init__(
+        self,
+        stream: TextIO,
+        level: int,
+        always: Mapping[str, str],
+        *,
+        secrets: Secrets | None = None,
+        clock: Callable[[], float] = time,
+    ) -> None:
+        self.sink = SafeStream(stream)
+        self._level = level
+        self._hide = (secrets or Secrets()).hide
+        self._always = {name: tidy(value, self._hide) for name, value in always.items()}
+        self._clock = clock
+
+    def event(self, name: str, level: int, text: str, **facts: Any) -> None:
+        if level < self._level:
+            return
+        line = {"ts": stamp(self._clock()), "level": level_name(level), "event": name}
+        line |= {"text": tidy(text, self._hide), **self._always, **tidy_facts(facts, self._hide)}
+        self.sink.write(orjson.dumps(line, option=_OPTIONS))
+
+    def settled(self, batch: Sequence[Settlement]) -> None:
+        if self._level > logging.INFO:
+            batch = [settlement for settlement in batch if not events.is_plain_ack(settlement)]
+        lines = []
+        ts = stamp(self._clock()) if batch else ""
+        for settlement in batch:
+            name, level, facts = events.verdict_facts(settlement, self._hide)
+            if level >= self._level:
+                line = {"ts": ts, "level": level_name(level), "event": name, **self._always, **facts}
+                lines.append(orjson.dumps(line, option=_OPTIONS))
+        if lines:
+            self.sink.write(b"".join(lines))
+
+    def tick(self, counters: Counters) -> None:
+        pass
+
+    def close(self, counters: Counters) -> None:
+        _own_up(self, self.sink.dropped, counters)
+
+
+class PrettyLog:
+    """Lines for a person: the time, the level, what happened, the facts that matter."""
+
+    def __init__(
+        self,
+        stream: TextIO,
+        level: int,
+        *,
+        color: bool,
+        secrets: Secrets | None = None,
+        clock: Callable[[], float] = time,
+    ) -> None:
+        self.sink = SafeStream(stream)
+        self._level = level
+        self._color = color
+        self._hide = (secrets or Secrets()).hide
+        self._clock = clock
+        self._started = clock()
+
+    def event(self, name: str, level: int, text: str, **facts: Any) -> None:
+        if events.for_people(name, level) >= self._level:
+            line = pretty(
+                self._clock(),
+                level,
+                tidy(text, self._hide) or name,
+                tidy_facts(facts, self._hide),
+                self._color,
+            )
+            self.sink.write(encode(line))
+
+    def settled(self, batch: Sequence[Settlement]) -> None:
+        if self._level > logging.INFO:
+            batch = [settlement for settlement in batch if not events.is_plain_ack(settlement)]
+        lines = []
+        now = self._clock() if batch else 0.0
+        for settlement in batch:
+            name, level, facts = events.verdict_facts(settlement, self._hide)
+            if level >= self._level:
+                lines.append(pretty(now, level, verdict_text(name, facts), facts, self._color))
+        if lines:
+            self.sink.write(encode("".join(lines)))
+
+    def tick(self, counters: Counters) -> None:
+        pass
+
+    def close(self, counters: Counters) -> None:
+        _own_up(self, self.sink.dropped, counters)
+        self.sink.write(encode(summary(counters, self._clock() - self._started)))
+
+
+def _own_up(observer: events.Observer, dropped: int, counters: Counters) -> None:
+    """Say that lines are missing; the line with the final counters may be one of them."""
+    if dropped:
+        text = f"{dropped} log lines could not be written"
+        observer.event(events.LINES_DROPPED, logging.WARNING, text, **counters.facts())
+
+
+def verdict_text(name: str, facts: Mapping[str, Any]) -> str:
+    """A verdict in a few words: `dead-lettered: the syncer returned False`."""
+    words = name.rpartition(".")[2].replace("dead_lettered", "dead-lettered").replace("_", " ")
+    return f"{words}: {facts['reason']}" if "reason" in facts else words
+
+
+def pretty(now: float, level: int, text: str, facts: Mapping[str, Any], color: bool) -> str:
+    """One line with its end, and the traceback below it if there is one."""
+    told = " ".join(f"{name}={_short(facts[name])}" for name in _KEY_FACTS if facts.get(name) is not None)
+    clock = datetime.fromtimestamp(now).strftime("%H:%M:%S")
+    paint = next((code for least, code in _COLOURS if level >= least), _DIM) if color else ""
+    dim, reset = (_DIM, _RESET) if color else ("", "")
+    line = f"{dim}{clock}{reset} {paint}{level_name(level):<8}{reset} {text}"
+    if told:
+        line += f"  {dim}{told}{reset}"
+    for row in str(facts.get("trace") or "").splitlines():
+        line += f"\n  {dim}│{reset} {row}"
+    return line + "\n"
+
+
+def _short(value: Any) -> str:
+    return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def summary(counters: Counters, seconds: float) -> str:
+    """The final table of a run (R-004-37): what is not zero, and the three numbers everybody asks for."""
+    facts = counters.facts()
+    always = {"received", "ack", "nack"}
+    rows = [(name.replace("_", "-"), f"{n:,}") for name, n in facts.items() if n or name in always]
+    rate = counters.handled / seconds if seconds > 0 else 0.0
+    rows.append(("per second", f"{rate:,.1f}"))
+    rows.append(("time", f"{seconds:,.1f}s"))
+    width = max(len(number) for _, number in rows)
+    return "".join(f"  {name:<14}{number:>{width}}\n" for name, number in rows)
+
+
+def tidy(value: Any, hide: Hide) -> Any:
+    """A fact as it may be written: short, on one line, without secrets."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return events.number(int(value))
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, list | tuple):
+        return [tidy(item, hide) for item in value[:50]]
+    return cap(clean(hide(str(value))), _LONGEST_TEXT)
+
+
+def tidy_facts(facts: Mapping[str, Any], hide: Hide) -> dict[str, Any]:
+    """Facts as they may be written; a traceback keeps its lines, an empty one is left out."""
+    tidied = {name: tidy(value, hide) for name, value in facts.items() if name != "trace"}
+    if facts.get("trace"):
+        rows = hide(str(facts["trace"])).split("\n")
+        tidied["trace"] = cap("\n".join(map(clean, rows)), _LONGEST_TRACE)
+    return tidied
+
+
+def encode(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+def stamp(now: float) -> str:
+    """UTC with milliseconds."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{int(now * 1000) % 1000:03d}Z"
+
+
+def level_name(level: int) -> str:
+    return _LEVELS.get(level) or logging.getLevelName(level).lower()
+
+
+_LEVELS: Final = {
+    logging.DEBUG: "debug",
+    logging.INFO: "info",
+    logging.WARNING: "warning",
+    logging.ERROR: "error",
+    logging.CRITICAL: "critical",
+}

@@ -1,0 +1,199 @@
+"""The splitter: takes the deliveries of one channel out of what the broker sends, leaves pika the rest.
+
+Rule 1: a `basic.deliver` on the watched channel, its content header and its body frames become an
+        arrival. Every other frame goes to pika: whole, untouched, in order. So pika never holds half a
+        frame, and never sees a header table it might choke on (RB13).
+Rule 2: a content that pika's frames began (`basic.return`, `basic.get-ok`) stays pika's to its end.
+Rule 3: a method on the watched channel ends a delivery that is not complete. The delivery is dropped, which
+        loses nothing: it was never acknowledged, and its missing tag stops `multiple` (see acks.py).
+Rule 4: when the stream makes no sense, `fault` says why and all from there on goes to pika as it comes.
+        pika complains about most of it but waits for some, so whoever feeds looks at `fault` and hangs up.
+Rule 5: pika counts received bytes to see that the broker lives, and counts only what it is handed;
+        whoever feeds counts the rest.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias
+
+from chronicle.transports.rabbitmq.codec.decode import Text, text
+
+# pika never asks for frames above 128 KiB, but RabbitMQ does not split a content header, and dead-lettering
+# makes one grow; so this is no protocol limit, only where a length cannot be meant.
+LARGEST_FRAME: Final = 16 * 1024 * 1024
+
+_HEAD: Final = Struct(">BHI").unpack_from
+_METHOD_ID: Final = Struct(">I").unpack_from
+_CONTENT: Final = Struct(">HHQ").unpack_from
+_TAG: Final = Struct(">Q").unpack_from
+
+_METHOD, _HEADER, _BODY = 1, 2, 3
+_END: Final = 0xCE
+_BASIC: Final = 60
+_DELIVER: Final = 60 << 16 | 60
+_CHANNEL_CLOSE: Final = (20 << 16 | 40, 20 << 16 | 41)
+_ROUTES: Final = 256
+
+Route: TypeAlias = tuple[bool, Text, Text]
+
+
+class Arrival(NamedTuple):
+    """One delivery as it came; `envelope` is for `tables.open_envelope`, when somebody looks."""
+
+    tag: int
+    redelivered: bool
+    exchange: Text
+    routing_key: Text
+    envelope: bytes
+    body: bytes
+
+
+class Splitter:
+    """What one connection received, cut into arrivals and pika's share."""
+
+    def __init__(self) -> None:
+        self.fault = ""
+        self._channel: int | None = None
+        self._held: list[bytes] = []  # the frame that is not complete yet, as it came
+        self._short = 0  # how much is missing before it is worth looking again
+        self._tag = 0
+        self._route: Route | None = None  # of the delivery under way
+        self._envelope: bytes | None = None  # its content header, once that is there
+        self._body: list[bytes] = []
+        self._missing = 0  # bytes of its body
+        self._routes: dict[bytes, Route] = {}
+
+    def watch(self, channel: int | None) -> None:
+        """From the next frame on, take the deliveries of this channel, or of none."""
+        self._channel = channel
+        self._drop()
+
+    def feed(self, data: bytes) -> tuple[list[Arrival], bytes]:
+        """The arrivals that are now complete, and pika's share: whole frames, perhaps none.
+
+        The order between the two is lost. Keeping the arrivals before pika gets its share is always
+        right: at worst pika then learns that their channel is gone.
+        """
+        if self.fault:
+            return [], data
+        if self._held:
+            # Joined once per frame, not once per read: reads may be much smaller than frames.
+            self._held.append(data)
+            self._short -= len(data)
+            if self._short > 0:
+                return [], b""
+            data = b"".join(self._held)
+            self._held.clear()
+
+        arrivals: list[Arrival] = []
+        foreign: list[bytes] = []
+        channel = self._channel
+        pos, length = 0, len(data)
+        while length - pos >= 7:
+            kind, number, size = _HEAD(data, pos)
+            start = pos + 7
+            end = start + size
+            if size > LARGEST_FRAME:
+                self.fault = f"a frame of {size} bytes"
+                break
+            if end >= length:
+                break
+            if data[end] != _END:
+                self.fault = "a frame without its end"
+                break
+            if number != channel or not _METHOD <= kind <= _BODY:
+                foreign.append(data[pos : end + 1])
+            elif kind == _METHOD:
+                if self._route is not None and not self._interrupt(data, start, size):
+                    break
+                if size < 4 or _METHOD_ID(data, start)[0] != _DELIVER:
+                    foreign.append(data[pos : end + 1])
+                elif not self._begin(data, start, end):
+                    break
+            elif self._route is None:
+                foreign.append(data[pos : end + 1])
+            elif kind == _HEADER:
+                if self._envelope is not None or size < 14:
+                    self.fault = "a content header out of place or cut short"
+                    break
+                class_id, _, missing = _CONTENT(data, start)
+                if class_id != _BASIC:
+                    self.fault = "a content header of another class"
+                    break
+                self._envelope, self._missing = data[start + 12 : end], missing
+                if not missing:
+                    arrivals.append(self._complete(b""))
+            elif kind == _BODY and self._envelope is not None and size <= self._missing:
+                self._missing -= size
+                if self._missing:
+                    self._body.append(data[start:end])
+                elif self._body:
+                    self._body.append(data[start:end])
+                    arrivals.append(self._complete(b"".join(self._body)))
+                else:
+                    arrivals.append(self._complete(data[start:end]))
+            else:
+                self.fault = "a frame that does not belong to the content under way"
+                break
+            pos = end + 1
+
+        if pos < length:
+            if self.fault:
+                self._drop()
+                foreign.append(data[pos:])
+            else:
+                self._hold(data[pos:])
+        return arrivals, b"".join(foreign)
+
+    def _hold(self, rest: bytes) -> None:
+        self._held.append(rest)
+        frame = 8 + _HEAD(rest)[2] if len(rest) >= 7 else 7
+        self._short = frame - len(rest)
+
+    def _interrupt(self, data: bytes, start: int, size: int) -> bool:
+        """Rule 3: whether the stream makes sense after a method in the middle of a content."""
+        self._drop()
+        if size < 4 or _METHOD_ID(data, start)[0] not in _CHANNEL_CLOSE:
+            self.fault = "a method in the middle of a content"
+        return not self.fault
+
+    def _begin(self, data: bytes, start: int, end: int) -> bool:
+        """Read a `basic.deliver`: consumer tag, delivery tag, redelivered, exchange, routing key."""
+        # Tag and consumer tag aside, most deliveries of a queue look alike, so the rest is read once.
+        behind_tag = start + 13 + data[start + 4] if end > start + 4 else end
+        rest = data[behind_tag:end]
+        route = self._routes.get(rest)
+        if route is None:
+            route = _route(rest)
+            if route is None:
+                self.fault = "a basic.deliver that cannot be read"
+                return False
+            if len(self._routes) >= _ROUTES:
+                self._routes.clear()
+            self._routes[rest] = route
+        self._tag = _TAG(data, behind_tag - 8)[0]
+        self._route = route
+        return True
+
+    def _complete(self, body: bytes) -> Arrival:
+        assert self._route is not None
+        assert self._envelope is not None
+        arrival = Arrival(self._tag, *self._route, self._envelope, body)
+        self._drop()
+        return arrival
+
+    def _drop(self) -> None:
+        self._route = self._envelope = None
+        if self._body:
+            self._body = []
+
+
+def _route(rest: bytes) -> Route | None:
+    """What a `basic.deliver` says behind its tag, if it says it properly."""
+    if len(rest) < 3:
+        return None
+    key = 2 + rest[1]
+    if len(rest) <= key or len(rest) != key + 1 + rest[key]:
+        return None
+    return bool(rest[0] & 1), text(rest[2:key]), text(rest[key + 1 :])

@@ -1,0 +1,58 @@
+"""Where syncers run, as the pump sees it.
+
+Rule 1: the pump hands over batches and takes back batches; it never waits here.
+Rule 2: at most `concurrency` syncers run at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.pipeline import Pipeline
+from chronicle.core.policy import Policy
+from chronicle.workers.handler import Handler
+from chronicle.workers.loader import Syncer
+from chronicle.workers.mailbox import Mailbox
+from chronicle.workers.pump_loan import Turn
+from chronicle.workers.threads import ThreadWorkers
+
+
+class Workers(Protocol):
+    """What the runner sees of either kind."""
+
+    def start(self) -> None:
+        """Make the syncer, enter it if it is a context manager, and be ready. Raises SyncerError."""
+
+    def submit(self, batch: Iterable[Delivery]) -> None: ...
+
+    def discard(self) -> list[Delivery]:
+        """Take back what no worker has started."""
+
+    def can_borrow(self) -> bool:
+        """Whether somebody here would turn the pump now."""
+
+    def borrow(self, turn: Turn, fileno: int) -> None:
+        """Turn the pump in here until it is given back, or nobody here answers. Raises what `turn` raises.
+
+        `fileno` is readable when the broker has something to say.
+        """
+
+    def stop(self, patience: float) -> bool:
+        """Leave the syncer's context; False if it did not end in time."""
+
+
+def make_workers(
+    syncer: Syncer, pipeline: Pipeline, policy: Policy, concurrency: int, mailbox: Mailbox
+) -> Workers:
+    """The workers this syncer needs."""
+
+    def handler(call: Callable[..., Any]) -> Handler:
+        return Handler(pipeline, policy, call, takes_delivery=syncer.takes_delivery)
+
+    if syncer.is_async:
+        from chronicle.workers.tasks import TaskWorkers  # asyncio is slow to import
+
+        return TaskWorkers(syncer, handler, concurrency, mailbox)
+    return ThreadWorkers(syncer, handler, concurrency, mailbox)

@@ -1,0 +1,156 @@
+"""One delivery on its way through guard, pipeline, syncer and policy.
+
+Rule 1: whatever happens in here ends in exactly one settlement; nothing escapes into a worker.
+Rule 2: only True and False count, by identity; 1, None and numpy's booleans are fatal (X3).
+Rule 3: what a syncer says about a message (an exception's text, a reason) is masked before it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.names import names_in
+from chronicle.core.outcome import Asked, Failed, Fatal, Invalid, Outcome, Synced
+from chronicle.core.pipeline import Pipeline, Prepared, Schema
+from chronicle.core.policy import OnException, Policy, decide
+from chronicle.core.settlement import Settlement
+from chronicle.errors import Ask, CannotDecrypt, MessageError
+from chronicle.telemetry.redaction import mask, trace_of
+
+SYNCED = Synced()
+FAILED = Failed()
+
+
+class Handler:
+    """Runs one syncer over one delivery at a time, in whichever worker calls it."""
+
+    def __init__(
+        self, pipeline: Pipeline, policy: Policy, call: Callable[..., Any], *, takes_delivery: bool
+    ) -> None:
+        self._pipeline = pipeline
+        self._policy = policy
+        self._call = call
+        self._takes_delivery = takes_delivery
+
+    def run(self, delivery: Delivery) -> Settlement:
+        """Handle a delivery with a syncer that is a plain function."""
+        started = perf_counter()
+        prepared = self._prepare(delivery)
+        if not isinstance(prepared, Prepared):
+            return self._settlement(delivery, prepared, started)
+        try:
+            if self._takes_delivery:
+                outcome = judge(self._call(prepared.message, delivery))
+            else:
+                outcome = judge(self._call(prepared.message))
+        except BaseException as error:
+            outcome = self._raised(error, prepared.message, delivery)
+        return self._settlement(delivery, outcome, started, prepared)
+
+    async def run_async(self, delivery: Delivery) -> Settlement:
+        """Handle a delivery with a syncer that is a coroutine function."""
+        started = perf_counter()
+        prepared = self._prepare(delivery)
+        if not isinstance(prepared, Prepared):
+            return self._settlement(delivery, prepared, started)
+        try:
+            if self._takes_delivery:
+                outcome = judge(await self._call(prepared.message, delivery))
+            else:
+                outcome = judge(await self._call(prepared.message))
+        except BaseException as error:
+            outcome = self._raised(error, prepared.message, delivery)
+        return self._settlement(delivery, outcome, started, prepared)
+
+    def _prepare(self, delivery: Delivery) -> Prepared | Outcome:
+        try:
+            return self._pipeline.exhausted(delivery) or self._pipeline.prepare(delivery)
+        except CannotDecrypt as error:
+            return Invalid(str(error), sealed=True)
+        except MessageError as error:
+            return Invalid(str(error))
+        except Exception as error:  # a defect of ours must not pass for a bad message
+            return Fatal(
+                f"chronicle failed on this message: {type(error).__name__}", trace_of(error, delivery.body)
+            )
+
+    def _raised(self, error: BaseException, message: Any, delivery: Delivery) -> Outcome:
+        known = self._known(message, delivery)
+        words = _words_of(error, known)
+        if isinstance(error, Ask):
+            return Asked(error, words)
+        name = type(error).__name__
+        reason = f"the syncer raised {name}: {words}" if words else f"the syncer raised {name}"
+        if isinstance(error, Exception) and self._policy.on_exception is OnException.FAIL:
+            return Failed(reason)
+        return Fatal(reason, _trace_of(error, known))
+
+    def _known(self, message: Any, delivery: Delivery) -> Any:
+        """What a text about this message must not say.
+
+        That is the message as it came, because a syncer may have taken things out of it; as it is now,
+        because it may have put some in; and what is written on the delivery.
+        """
+        try:
+            before = self._pipeline.prepare(delivery).message
+        except MessageError:
+            before = message
+        if not isinstance(before, dict):
+            return before
+        now = [message] if _differ(message, before) else []
+        # A lone surrogate is a key that no JSON text can have, so nothing of the message is hidden by it.
+        return {**before, "\udc00": [delivery.headers, delivery.properties, *now]}
+
+    def _settlement(
+        self, delivery: Delivery, outcome: Outcome, started: float, prepared: Prepared | None = None
+    ) -> Settlement:
+        settlement = Settlement(delivery, outcome, decide(outcome, delivery, self._policy))
+        settlement.seconds = perf_counter() - started
+        if prepared is not None:
+            settlement.action_id = prepared.action_id
+            settlement.notes = prepared.notes
+            settlement.opened = prepared.opened
+        else:
+            settlement.action_id = self._id_in(delivery)
+        return settlement
+
+    def _id_in(self, delivery: Delivery) -> int | None:
+        """The action's id in a message that was never prepared, so that the log can name it (D-3, Z16)."""
+        too_large = len(delivery.body) > self._pipeline.max_body
+        return None if too_large or self._pipeline.schema is Schema.RAW else names_in(delivery.body)[0]
+
+
+def _trace_of(error: BaseException, message: Any) -> str:
+    try:
+        return trace_of(error, message)
+    except Exception:  # something in the message cannot be looked at
+        return trace_of(error, None)
+
+
+def _differ(one: Any, other: Any) -> bool:
+    try:
+        return bool(one != other)
+    except Exception:  # a message that holds itself, or something that cannot be compared
+        return True
+
+
+def _words_of(error: BaseException, message: Any) -> str:
+    try:
+        return mask(str(error), message)
+    except Exception:  # it cannot even say what it is, and that too must not escape into a worker
+        return ""
+
+
+def judge(answer: object) -> Outcome:
+    """What a syncer's answer means."""
+    if answer is True:
+        return SYNCED
+    if answer is False:
+        return FAILED
+    if answer is None:
+        return Fatal("the syncer returned None, not True or False: is a `return True` missing?")
+    hint = ": write `async def`, or return its result" if hasattr(answer, "__await__") else ""
+    return Fatal(f"the syncer returned {type(answer).__name__}, not True or False{hint}")

@@ -1,0 +1,76 @@
+"""The pump on an event loop, turned by callbacks: the broker speaks, a syncer is done, time passes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from contextlib import suppress
+
+from chronicle.workers.mailbox import Mailbox
+from chronicle.workers.pump_loan import PULSE, Loan
+
+
+class LoopHost:
+    """A loan of the pump, served by callbacks of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, fileno: int, loan: Loan, mailbox: Mailbox) -> None:
+        self._loop = loop
+        self._mailbox = mailbox
+        # A number of our own for the same poller: the transport may close its own while the loop is stuck.
+        self._fileno = os.dup(fileno)
+        self._loan = loan
+        self._thread = 0
+        self._asked = False
+        self._early = False  # a turn before the next pulse is arranged
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Start turning; called on the loop."""
+        self._thread = threading.get_ident()
+        self._loop.add_reader(self._fileno, self._turn)
+        self._pulse()
+
+    def end(self) -> None:
+        """Let go of the poller; called on the loop."""
+        if self._fileno >= 0:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._loop.remove_reader(self._fileno)
+            os.close(self._fileno)
+            self._fileno = -1
+
+    def ask(self) -> None:
+        """A syncer is done: turn soon. From any thread."""
+        if threading.get_ident() == self._thread:
+            self._again()
+        else:
+            with suppress(RuntimeError):  # the loop has ended, and said why
+                self._loop.call_soon_threadsafe(self._again)
+
+    def _again(self) -> None:
+        if not self._asked:
+            self._asked = True
+            self._loop.call_soon(self._turn)
+
+    def _pulse(self) -> None:
+        if not self._loan.over:
+            self._timer = self._loop.call_later(PULSE, self._pulse)
+            self._turn()
+
+    def _turn(self) -> None:
+        self._asked = False
+        due = self._loan.turn(0.0)
+        self._mailbox.pump_sleeps = True  # until a result asks for the next turn
+        if due is None:
+            self.end()
+        elif due == 0:
+            self._again()
+        elif due < PULSE and not self._early:
+            # One at a time: every turn finds the same thing due, and each timer would arrange the next.
+            self._early = True
+            self._loop.call_later(due, self._turn_early)
+
+    def _turn_early(self) -> None:
+        self._early = False
+        self._turn()

@@ -1,0 +1,215 @@
+"""Tasks on one event loop, for a syncer that is a coroutine function.
+
+Rule 1: the loop has a thread of its own, so a call that blocks in it stops other syncers at worst and never
+        the heartbeats (RB5).
+Rule 2: the tasks live as long as the run and take from one deque; waking goes in a chain, as with threads.
+Rule 3: the loop never dies in silence: whatever ends it, the pump is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from typing import Any
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.settlement import Settlement
+from chronicle.workers.handler import Handler
+from chronicle.workers.loader import Syncer
+from chronicle.workers.loop_host import LoopHost
+from chronicle.workers.mailbox import Mailbox, emptied
+from chronicle.workers.pump_loan import Loan, Turn
+
+FAIRNESS = 64  # deliveries a worker may take in a row before others on its loop get a turn
+
+
+class TaskWorkers:
+    """Runs a coroutine function as persistent tasks on an event loop in a thread of its own."""
+
+    def __init__(
+        self,
+        syncer: Syncer,
+        handler: Callable[[Callable[..., Any]], Handler],
+        concurrency: int,
+        mailbox: Mailbox,
+    ) -> None:
+        self._syncer = syncer
+        self._handler = handler
+        self._concurrency = concurrency
+        self._mailbox = mailbox
+        self._waiting: deque[Delivery] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._kicked = False
+        self._waking = False  # somebody was woken and has not come yet
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run_loop, name="syncer-loop", daemon=True)
+        self._ready = threading.Event()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._problem: BaseException | None = None
+        self._answers = True  # as far as anybody knows, nothing blocks the loop
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+        if self._problem is not None:
+            raise self._problem
+
+    def submit(self, batch: Iterable[Delivery]) -> None:
+        self._waiting.extend(batch)
+        if not self._idle or self._kicked:
+            return
+        if threading.get_ident() == self._thread.ident:  # the pump is here
+            self._wake_one()
+        else:
+            self._kicked = True
+            self._call(self._kick)
+
+    def discard(self) -> list[Delivery]:
+        return emptied(self._waiting)
+
+    def can_borrow(self) -> bool:
+        return self._answers
+
+    def borrow(self, turn: Turn, fileno: int) -> None:
+        loan = Loan(turn)
+        hosting = LoopHost(self._loop, fileno, loan, self._mailbox)
+        wake, self._mailbox.wake = self._mailbox.wake, hosting.ask
+        self._call(hosting.begin)
+        try:
+            if not loan.wait():
+                self._answers = False
+                self._call(self._answer)
+        finally:
+            self._mailbox.wake = wake
+            self._call(hosting.end)
+
+    def _answer(self) -> None:
+        self._answers = True
+
+    def stop(self, patience: float) -> bool:
+        self._call(self._end)
+        self._thread.join(patience)
+        if self._thread.is_alive():
+            return False
+        if self._problem is not None:
+            raise self._problem
+        return True
+
+    def _call(self, function: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the mailbox says why, or it was told to end
+            self._loop.call_soon_threadsafe(function)
+
+    def _end(self) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
+
+    def _kick(self) -> None:
+        self._kicked = False
+        self._wake_one()
+
+    def _wake_one(self) -> None:
+        while self._idle:
+            future = self._idle.popleft()
+            if not future.done():
+                future.set_result(None)
+                self._waking = True
+                return
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.set_exception_handler(self._uncaught)
+        try:
+            self._loop.run_until_complete(self._live())
+        except BaseException as error:
+            self._problem = error
+            self._mailbox.put_crash(error)
+        finally:
+            self._ready.set()
+            self._loop.close()
+
+    def _uncaught(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, BaseException):
+            self._mailbox.put_crash(error)
+
+    def _worker_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._mailbox.put_crash(error)
+
+    async def _live(self) -> None:
+        """Enter the syncer, work until told to stop, leave the syncer."""
+        instance = self._syncer.make()
+        leave = await self._enter(instance)
+        run = self._handler(instance).run_async
+        tasks = [asyncio.create_task(self._work(run), name=f"syncer-{n}") for n in range(self._concurrency)]
+        for task in tasks:
+            task.add_done_callback(self._worker_ended)
+        self._ready.set()
+        await self._over
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if leave is not None:
+            await leave()
+        await self._tidy_up()
+
+    async def _tidy_up(self) -> None:
+        """End what the person's code left on the loop, as `asyncio.run` does.
+
+        A thread behind `asyncio.to_thread` that does not end keeps this from ending: then `stop` tells, and
+        the process is ended without waiting for that thread.
+        """
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
+        await self._loop.shutdown_default_executor()
+
+    async def _enter(self, instance: Any) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        try:
+            if hasattr(instance, "__aenter__"):
+                await instance.__aenter__()
+
+                async def leave() -> None:
+                    await instance.__aexit__(None, None, None)
+
+                return leave
+            if hasattr(instance, "__enter__"):
+                instance.__enter__()
+
+                async def leave_plainly() -> None:
+                    instance.__exit__(None, None, None)
+
+                return leave_plainly
+        except BaseException as error:
+            raise self._syncer.did_not_start(error) from error
+        return None
+
+    async def _work(self, run: Callable[[Delivery], Coroutine[Any, Any, Settlement]]) -> None:
+        waiting, idle, put = self._waiting, self._idle, self._mailbox.put
+        in_a_row = 0
+        while not self._over.done():
+            try:
+                delivery = waiting.popleft()
+            except IndexError:
+                in_a_row = 0
+                future = self._loop.create_future()
+                idle.append(future)
+                if waiting:  # the pump added some before it could see this one idle
+                    future.cancel()
+                    continue
+                await future
+                self._waking = False
+                continue
+            if waiting and idle and not self._waking:
+                self._wake_one()
+            put(await run(delivery))
+            in_a_row += 1
+            if in_a_row >= FAIRNESS:
+                in_a_row = 0
+                await asyncio.sleep(0)

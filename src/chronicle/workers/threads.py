@@ -1,0 +1,158 @@
+"""Worker threads, for a syncer that is a plain function.
+
+Rule 1: a worker that takes a delivery and sees another wakes one colleague, who does the same: a chain. A
+        syncer that does nothing is then run by one thread, a slow one by all of them.
+Rule 2: threads are daemons: a syncer that never returns cannot keep a fatal exit waiting (X4).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Final
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.settlement import Settlement
+from chronicle.errors import SettingError, SyncerError
+from chronicle.workers.handler import Handler
+from chronicle.workers.loader import Syncer
+from chronicle.workers.mailbox import Mailbox, emptied
+from chronicle.workers.pump_loan import PULSE, Loan, Turn
+
+BUSY: Final = 3  # so many awake at once: they are not just passing by
+
+
+class ThreadWorkers:
+    """Runs a plain function on threads that take from one deque."""
+
+    def __init__(
+        self,
+        syncer: Syncer,
+        handler: Callable[[Callable[..., Any]], Handler],
+        concurrency: int,
+        mailbox: Mailbox,
+    ) -> None:
+        self._syncer = syncer
+        self._handler = handler
+        self._concurrency = concurrency
+        self._mailbox = mailbox
+        self._waiting: deque[Delivery] = deque()
+        self._idle: deque[threading.Lock] = deque()
+        self._waking = False  # somebody was woken and has not come yet
+        self._loan: Loan | None = None
+        self._often = max(1, concurrency // 2)  # so many results are worth a turn of the pump
+        self._over = False
+        self._context: Any = None
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        instance = self._syncer.make()
+        if hasattr(instance, "__aenter__"):
+            raise SyncerError(
+                f"{self._syncer.name} is an async context manager with a plain __call__",
+                "make its __call__ async, or use __enter__ and __exit__",
+            )
+        if hasattr(instance, "__enter__"):
+            try:
+                instance.__enter__()
+            except BaseException as error:
+                raise self._syncer.did_not_start(error) from error
+            self._context = instance
+        run = self._handler(instance).run
+        for number in range(self._concurrency):
+            thread = threading.Thread(target=self._work, args=(run,), name=f"syncer-{number}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                self.stop(PULSE)
+                raise SettingError(
+                    f"the system has no room for {self._concurrency} threads: it started {number}",
+                    "choose a smaller --concurrency, or raise the limit on processes and memory",
+                ) from None
+            self._threads.append(thread)
+
+    def submit(self, batch: Iterable[Delivery]) -> None:
+        self._waiting.extend(batch)
+        self._wake()
+
+    def discard(self) -> list[Delivery]:
+        return emptied(self._waiting)
+
+    def can_borrow(self) -> bool:
+        return bool(self._idle)
+
+    def borrow(self, turn: Turn, fileno: int) -> None:  # noqa: ARG002 - a thread waits in the turn itself
+        self._loan = loan = Loan(turn)
+        self._wake_one()
+        try:
+            loan.wait()
+        finally:
+            self._loan = None
+
+    def stop(self, patience: float) -> bool:
+        self._over = True
+        while self._idle:
+            self._wake_one()
+        deadline = monotonic() + patience
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            return False
+        if self._context is not None:
+            self._context.__exit__(None, None, None)
+        return True
+
+    def _wake_one(self) -> None:
+        with suppress(IndexError):
+            sleeper = self._idle.popleft()
+            self._waking = True  # before it can wake and say that it came
+            sleeper.release()
+
+    def _wake(self) -> None:
+        """Wake one, who sees by himself; or, where syncers take their time, as many as there is work for."""
+        at_work = self._concurrency - len(self._idle)
+        for _ in range(len(self._waiting) if at_work > BUSY else 1):
+            if not self._idle:
+                return
+            self._wake_one()
+
+    def _lead(self, patience: float) -> bool:
+        """Turn the pump, if it is here and nobody else does; whether it was turned."""
+        loan = self._loan
+        return loan is not None and loan.turn(patience) is not None
+
+    def _work(self, run: Callable[[Delivery], Settlement]) -> None:
+        waiting, idle, mailbox = self._waiting, self._idle, self._mailbox
+        put = mailbox.put
+        sleep = threading.Lock()
+        sleep.acquire()
+        while True:
+            try:
+                delivery = waiting.popleft()
+            except IndexError:
+                if self._over:
+                    return
+                if self._lead(PULSE):
+                    continue
+                idle.append(sleep)
+                # Look again, now that the pump can see this one sleeping; whoever took the lock out of
+                # `idle` meanwhile has released it or is about to.
+                if waiting or self._over:
+                    try:
+                        idle.remove(sleep)
+                        continue
+                    except ValueError:
+                        pass
+                sleep.acquire()
+                self._waking = False
+                continue
+            if waiting and idle and not self._waking:
+                self._wake()
+            put(run(delivery))
+            del delivery
+            loan = self._loan
+            if loan is not None and (len(mailbox) >= self._often or loan.is_late()):
+                loan.turn(0.0)

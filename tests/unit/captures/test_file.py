@@ -1,0 +1,253 @@
+"""Capture files: private, whole, locked, and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from chronicle.captures.file import CaptureFile, open_capture
+from chronicle.captures.recorder import Recorder
+from chronicle.captures.sources import FileReader, find_messages
+from chronicle.core.delivery import Delivery, Envelope
+from chronicle.core.outcome import Action, Asked, Failed, Invalid, Outcome, Synced, Verdict
+from chronicle.core.record import from_record, to_record
+from chronicle.core.sealing import Means, Secret
+from chronicle.core.settlement import Fate, Settlement
+from chronicle.errors import Drop, SettingError
+from chronicle.telemetry import events
+from chronicle.telemetry.counters import Counters
+from chronicle.telemetry.events import Silent
+
+# A key: deriving one from a passphrase is dear, on purpose.
+KEY: Final = Secret(Means.KEY, b"k" * 32)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "capture.jsonl"
+
+
+def record(number: int) -> dict[str, Any]:
+    return to_record(Delivery(b"%d" % number, queue="q", transport="rabbitmq"))
+
+
+def write(path: Path, *numbers: int, secret: Secret | None = None, said: list[str] | None = None) -> None:
+    file = open_capture(str(path), (lambda: secret) if secret else None, tell=(said or []).append)
+    file.write([record(number) for number in numbers])
+    file.close()
+
+
+def read(path: Path, said: list[str] | None = None, secret: Secret = KEY) -> list[int]:
+    tell = ([] if said is None else said).append
+    reader = FileReader("plain", ask=lambda _means, _name: secret, tell=tell)
+    return [int(found.delivery.body) for found in find_messages([str(path)], reader)]
+
+
+@contextmanager
+def full_at(size: int) -> Iterator[None]:
+    """No file can grow beyond this, as on a full disk; SIGXFSZ is ignored by Python."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("secret", [None, KEY])
+def test_a_capture_is_private_and_grows(path: Path, secret: Secret | None) -> None:
+    """D-21: bodies are personal data."""
+    write(path, 1, 2, secret=secret)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    write(path, 3, secret=secret)
+    said: list[str] = []
+    assert read(path, said) == [1, 2, 3]
+    assert not said
+
+
+def test_what_others_can_read_is_refused(path: Path) -> None:
+    path.touch(0o644)
+    with pytest.raises(SettingError, match="others can read") as caught:
+        open_capture(str(path), None)
+    assert "chmod 600" in caught.value.remedy
+
+
+def test_links_pipes_and_folders_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("target")
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for name in ("link", "pipe", ".", "missing/file", "a\0b"):
+        with pytest.raises(SettingError):
+            open_capture(str(tmp_path / name), None)
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_new_one_must_not_exist(path: Path) -> None:
+    open_capture(str(path), None, new=True).close()
+    with pytest.raises(SettingError, match="exists already"):
+        open_capture(str(path), None, new=True)
+
+
+def test_one_writer_at_a_time(path: Path) -> None:
+    file = open_capture(str(path), None)
+    with pytest.raises(SettingError, match="another process"):
+        open_capture(str(path), None)
+    file.close()
+    write(path, 1)
+
+
+def test_sealed_and_plain_are_not_mixed(tmp_path: Path) -> None:
+    plain, sealed = tmp_path / "plain", tmp_path / "sealed"
+    write(plain, 1)
+    write(sealed, 1, secret=KEY)
+    with pytest.raises(SettingError, match="not sealed"):
+        write(plain, 2, secret=KEY)
+    with pytest.raises(SettingError, match="is sealed"):
+        write(sealed, 2)
+    with pytest.raises(SettingError, match="does not open"):
+        write(sealed, 2, secret=Secret(Means.KEY, b"w" * 32))
+    assert (read(plain), read(sealed)) == ([1], [1])
+
+
+@pytest.mark.parametrize("secret", [None, KEY])
+@pytest.mark.parametrize("torn", [1, 20])
+def test_a_torn_line_is_skipped_and_cut_off(path: Path, secret: Secret | None, torn: int) -> None:
+    """A writer killed in the middle of a line: readers say so, the next writer mends it."""
+    write(path, 1, 2, 3, secret=secret)
+    lines = path.read_bytes().splitlines(True)
+    last = 2 if secret is None else 3
+    path.write_bytes(b"".join(lines[:last]) + lines[last][:torn])
+    said: list[str] = []
+    assert read(path, said) == [1, 2]
+    assert len(said) == 1
+    mended: list[str] = []
+    file = open_capture(str(path), (lambda: secret) if secret else None, tell=mended.append)
+    file.write([record(4)])
+    file.close()
+    assert len(mended) == 1
+    said = []
+    assert (read(path, said), said) == ([1, 2, 4], [])
+
+
+@pytest.mark.parametrize("secret", [None, KEY])
+def test_a_full_disk_leaves_only_whole_lines(path: Path, secret: Secret | None) -> None:
+    file = open_capture(str(path), (lambda: secret) if secret else None)
+    file.write([record(1)])
+    with full_at(path.stat().st_size + 100), pytest.raises(OSError, match="large"):
+        file.write([record(2), record(3)])
+    file.write([record(4)])
+    file.close()
+    said: list[str] = []
+    assert (read(path, said), said) == ([1, 4], [])
+
+
+def test_a_damaged_end_is_not_gone_on_with(path: Path) -> None:
+    write(path, 1, 2, secret=KEY)
+    lines = path.read_bytes().splitlines(True)
+    path.write_bytes(b"".join([lines[0], lines[2], lines[1]]))
+    with pytest.raises(SettingError, match="line 3"):
+        write(path, 3, secret=KEY)
+
+
+class Witness(Silent):
+    """Remembers the events."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def event(self, name: str, level: int, text: str, **facts: Any) -> None:
+        self.seen.append((name, text))
+
+
+def settled(number: int, action: Action, outcome: Outcome, fate: Fate = Fate.DONE) -> Settlement:
+    envelope = Envelope({"h": b"\0"}, {"message_id": "m"})
+    delivery = Delivery(b"%d" % number, queue="q", transport="rabbitmq", counted=1, envelope=envelope)
+    return Settlement(delivery, outcome, Verdict(action, "why"), seconds=0.0125, fate=fate)
+
+
+def observed(path: Path) -> tuple[CaptureFile, Witness, Recorder]:
+    file, witness = open_capture(str(path), None), Witness()
+    return file, witness, Recorder(witness, file, "capture.jsonl", clock=lambda: 7.0)
+
+
+def test_only_what_has_come_to_its_end_is_captured(path: Path) -> None:
+    """A record per final settlement, after settling, with outcome, verdict, reason and duration."""
+    _, witness, capturing = observed(path)
+    capturing.settled(
+        [
+            settled(1, Action.ACK, Synced()),
+            settled(2, Action.REQUEUE, Failed()),
+            settled(3, Action.RETRY, Failed()),
+            settled(4, Action.ACK, Synced(), Fate.STALE),
+            settled(5, Action.DEAD_LETTER, Invalid("bad")),
+            settled(6, Action.DEAD_LETTER, Failed(), Fate.FAILED),
+            settled(7, Action.LEAVE, Failed()),
+            settled(8, Action.DROP, Asked(Drop(), "no")),
+        ]
+    )
+    capturing.close(Counters())
+    records = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert [int(from_record(one).body) for one in records] == [1, 5, 8]
+    assert [(one["chronicle"]["outcome"], one["chronicle"]["verdict"]) for one in records] == [
+        ("synced", "ack"),
+        ("invalid", "dead-letter"),
+        ("asked", "drop"),
+    ]
+    assert records[0]["chronicle"] == {
+        "outcome": "synced",
+        "verdict": "ack",
+        "reason": "why",
+        "duration_ms": 12.5,
+        "attempts": 2,
+        "at": 7000,
+    }
+    assert dict(from_record(records[0]).headers) == {"h": b"\0"}
+    assert not witness.seen
+
+
+def test_a_capture_that_cannot_be_written_stops_the_run_loudly(path: Path) -> None:
+    """Nothing is lost but records: the log tells how many, and the run takes no more messages."""
+    _, witness, capturing = observed(path)
+    asked: list[str] = []
+    capturing.attach(asked.append)
+    capturing.settled([settled(1, Action.ACK, Synced())])
+    with full_at(path.stat().st_size + 10):
+        capturing.settled([settled(2, Action.ACK, Synced()), settled(3, Action.ACK, Synced())])
+        capturing.settled([settled(4, Action.ACK, Synced())])
+    capturing.close(Counters())
+    assert (capturing.failed, capturing.missing, len(asked)) == (True, 3, 1)
+    assert [name for name, _ in witness.seen] == [events.CAPTURE_FAILED] * 2
+    assert "3 messages" in witness.seen[-1][1]
+    assert read(path) == [1]
+
+
+def test_a_sealed_capture_that_misses_records_does_not_pass_for_a_whole_one(path: Path) -> None:
+    """There may be room again when the run ends: the closing line would say that its writer was done."""
+    capturing = Recorder(Witness(), open_capture(str(path), lambda: KEY), "capture.sealed")
+    capturing.settled([settled(1, Action.ACK, Synced())])
+    with full_at(path.stat().st_size + 10):
+        capturing.settled([settled(2, Action.ACK, Synced())])
+    capturing.close(Counters())
+    said: list[str] = []
+    assert read(path, said) == [1]
+    assert "no closing line" in said[0]
+
+
+@pytest.mark.parametrize("refusal", [SettingError("no passphrase"), KeyboardInterrupt()])
+@pytest.mark.parametrize("new", [True, False])
+def test_without_a_secret_no_file_is_made(tmp_path: Path, refusal: BaseException, new: bool) -> None:
+    """A passphrase that nobody gave, or Ctrl-C at the question, leaves nothing behind."""
+
+    def secret() -> Secret:
+        raise refusal
+
+    with pytest.raises(type(refusal)):
+        open_capture(str(tmp_path / "capture.sealed"), secret, new=new)
+    assert list(tmp_path.iterdir()) == []

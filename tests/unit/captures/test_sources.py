@@ -1,0 +1,193 @@
+"""Messages from files: what `replay` and `publish` read."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from chronicle.captures.sources import read_messages
+from chronicle.core.delivery import Delivery, Envelope
+from chronicle.core.record import dump, to_record
+from chronicle.core.sealing import Means, Secret, seal_whole
+from chronicle.errors import SettingError
+from support.samples import FOLDER, body
+
+RECORD = Delivery(
+    b"\xff{",
+    queue="other",
+    transport="rabbitmq",
+    redelivered=True,
+    origin={"exchange": "x"},
+    envelope=Envelope({"h": b"\0"}),
+)
+
+
+def write(folder: Path, name: str, content: bytes) -> str:
+    path = folder / name
+    path.write_bytes(content)
+    return str(path)
+
+
+def bodies(path: str) -> list[bytes]:
+    return [delivery.body for delivery in read_messages([path], "q")]
+
+
+def test_a_document_over_many_lines_is_one_message_with_its_exact_bytes() -> None:
+    path = str(FOLDER / "action-plain.json")
+    (delivery,) = read_messages([path], "q")
+    assert delivery.body == body("action-plain.json")
+    assert (delivery.queue, delivery.transport) == ("q", "file")
+    assert delivery.origin == {"file": path, "line": 1}
+
+
+def test_json_lines_are_one_message_each_with_their_exact_bytes(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", b'\n{"a": 1}\r\n  \n {"b":2} \n{"c":3}')
+    deliveries = list(read_messages([path], "q"))
+    assert [delivery.body for delivery in deliveries] == [b'{"a": 1}', b' {"b":2} ', b'{"c":3}']
+    assert [delivery.origin["line"] for delivery in deliveries] == [2, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"a": 1}',
+        b'\n {"a": 1}\n\n',
+        b"{\n}",
+        b"[\n 1,\n 2\n]",
+        b'[\n{"a": 1}\n]',
+        b'{"a":\n{"b": 1}\n}',
+        b'{"a": 1,\n"b": 2}',
+    ],
+)
+def test_one_document_is_the_bytes_of_its_file(tmp_path: Path, content: bytes) -> None:
+    assert bodies(write(tmp_path, "a.json", content)) == [content]
+
+
+def test_a_line_that_is_not_json_is_a_message_too(tmp_path: Path) -> None:
+    for first in (b"not json", b"\xff\xfe", b'{"cut": "o', b"]"):
+        path = write(tmp_path, "a.jsonl", first + b'\n{"a": 1}\n{"b"\n')
+        assert bodies(path) == [first, b'{"a": 1}', b'{"b"']
+
+
+def test_D_14_records_come_back_as_the_deliveries_they_were(tmp_path: Path) -> None:
+    line = dump(to_record(RECORD))
+    pretty = json.dumps(to_record(RECORD), indent=2).encode()
+    for content in (line, line + b"\n" + line, pretty):
+        for delivery in read_messages([write(tmp_path, "a.jsonl", content)], "q"):
+            assert (delivery.body, delivery.queue, delivery.redelivered) == (b"\xff{", "other", True)
+            assert delivery.headers == {"h": b"\0"}
+            assert delivery.origin == {"exchange": "x"}
+
+
+def test_records_and_plain_messages_may_be_mixed(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", b'{"a": 1}\n' + dump(to_record(RECORD)) + b'\n{"base64": "x"}\n')
+    assert bodies(path) == [b'{"a": 1}', b"\xff{", b'{"base64": "x"}']
+
+
+def test_a_damaged_record_is_never_taken_for_a_message(tmp_path: Path) -> None:
+    record = to_record(RECORD)
+    record["body"] = {"base64": "!secret!"}
+    messages = read_messages([write(tmp_path, "a.jsonl", b"{}\n" + dump(record))], "q")
+    assert next(messages).body == b"{}"
+    with pytest.raises(SettingError, match=r"a\.jsonl, line 2") as caught:
+        next(messages)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_folder_is_read_in_the_order_of_names(tmp_path: Path) -> None:
+    write(tmp_path, "b.json", b'{"n": 2}')
+    write(tmp_path, "a.jsonl", b'{"n": 0}\n{"n": 1}')
+    write(tmp_path, "c.txt", b"no message")
+    (tmp_path / "d.json").mkdir()
+    assert bodies(str(tmp_path)) == [b'{"n": 0}', b'{"n": 1}', b'{"n": 2}']
+
+
+def test_standard_input_is_read_where_a_dash_stands() -> None:
+    deliveries = list(read_messages(["-"], "q", io.BytesIO(b'{"a": 1}\n{"b": 2}\n')))
+    assert [delivery.body for delivery in deliveries] == [b'{"a": 1}', b'{"b": 2}']
+    assert deliveries[0].origin == {"file": "-", "line": 1}
+
+
+def test_an_empty_file_has_no_messages(tmp_path: Path) -> None:
+    assert bodies(write(tmp_path, "a.json", b"")) == []
+    assert bodies(write(tmp_path, "b.json", b" \n\n")) == []
+
+
+def test_D_9_what_is_missing_is_found_before_the_first_message(tmp_path: Path) -> None:
+    good = write(tmp_path, "a.json", b"{}")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for paths in ([good, str(tmp_path / "none")], [good, str(empty)], []):
+        with pytest.raises(SettingError) as caught:
+            read_messages(paths, "q")
+        assert caught.value.remedy
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_D_9_what_cannot_be_read_is_found_before_the_first_message(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.json", b"{}")
+    os.chmod(path, 0)
+    with pytest.raises(SettingError):
+        read_messages([path], "q")
+
+
+def test_json_lines_are_not_read_ahead() -> None:
+    """A capture of gigabytes must not be loaded: an endless one is as good."""
+
+    class Endless(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: object) -> int:
+            view = memoryview(buffer)  # type: ignore[arg-type]
+            line = b'{"a": 1}\n'
+            count = len(view) // len(line) * len(line)
+            view[:count] = line * (count // len(line))
+            return count
+
+    endless = read_messages(["-"], "q", io.BufferedReader(Endless(), 900))
+    assert [delivery.body for delivery in itertools.islice(endless, 1000)] == [b'{"a": 1}'] * 1000
+
+
+SECRET = Secret(Means.KEY, b"k" * 32)
+SHORT = {"p" * 43: {"private": "s" * 43}}
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        SHORT,
+        {**SHORT, "q" * 43: {"public": "q" * 43, "private": "s" * 43}},
+        {"p" * 43: {"note": "old", "private": "s" * 43}},
+        {"p" * 43: "s" * 43, "q" * 43: "t" * 43 + "="},
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_key_store_is_never_a_message(tmp_path: Path, store: dict[str, object], indent: int | None) -> None:
+    """Z8: in a folder it is found before the first message goes out, on standard input when it is read."""
+    content = json.dumps(store, indent=indent).encode()
+    write(tmp_path, "a.json", b"{}")
+    path = write(tmp_path, "keys.json", content)
+    for paths in ([str(tmp_path)], [path]):
+        with pytest.raises(SettingError, match=r"keys\.json is a key store, not a message") as caught:
+            read_messages(paths, "q")
+        assert "sss" not in f"{caught.value}{caught.value.remedy}"
+    with pytest.raises(SettingError, match="key store"):
+        list(read_messages(["-"], "q", io.BytesIO(content)))
+    sealed = seal_whole(content, SECRET, os.urandom)
+    with pytest.raises(SettingError, match="key store"):
+        list(read_messages([write(tmp_path, "locked.json", sealed)], "q", ask=lambda _means, _name: SECRET))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{}, {"id": "x" * 43, "n": 1}, {"a": {"private": True}, "b": 2}, {"token": "x" * 44}, {"a": {"b": {}}}],
+)
+def test_a_message_is_not_taken_for_a_key_store(tmp_path: Path, message: dict[str, object]) -> None:
+    content = json.dumps(message).encode()
+    assert bodies(write(tmp_path, "m.json", content)) == [content]

@@ -1,0 +1,176 @@
+"""The live view, drawn on recorded terminals."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+from rich.console import Console
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.outcome import Action, Failed, Synced, Verdict
+from chronicle.core.policy import ACKED
+from chronicle.core.settlement import Fate, Settlement
+from chronicle.telemetry import events
+from chronicle.telemetry.counters import Counters
+from chronicle.telemetry.redaction import Secrets
+from chronicle_cli.live import LINES_PER_DRAWING, LiveView, make_live_view
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_772_446_272.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def delivery() -> Delivery:
+    return Delivery(b"{}", queue="cus.12.deliver", transport="rabbitmq")
+
+
+def failed(reason: str, action: Action = Action.REQUEUE) -> Settlement:
+    return Settlement(delivery(), Failed(reason), Verdict(action, reason), 0.1, 1001, fate=Fate.DONE)
+
+
+def acked() -> Settlement:
+    return Settlement(delivery(), Synced(), ACKED, 0.1, 1001, fate=Fate.DONE)
+
+
+def view_on(width: int = 100, height: int = 30, no_color: bool = True) -> tuple[LiveView, io.StringIO, Clock]:
+    stream, clock = io.StringIO(), Clock()
+    console = Console(
+        file=stream,
+        force_terminal=True,
+        width=width,
+        height=height,
+        no_color=no_color,
+        color_system="standard",
+        highlight=False,
+        markup=False,
+    )
+    title = "my_crm:sync ← cus.12.deliver at broker.test"
+    view = LiveView(console, logging.INFO, title, clock=clock, secrets=Secrets(["hunter2hunter2"]))
+    return view, stream, clock
+
+
+def run_a_little(view: LiveView, clock: Clock) -> Counters:
+    counters = Counters()
+    counters.queued, counters.received, counters.inflight = 5000, 60, 7
+    view.event(events.STARTING, logging.INFO, "starting", syncer="my_crm:sync")
+    view.event(
+        events.state_change("rabbitmq"), logging.DEBUG, "…", **{"from": "Consuming", "to": "Delivering"}
+    )
+    view.event(events.READY, logging.INFO, "consuming, 5000 waiting", queued=5000)
+    batch = (
+        [acked()] * 50 + [failed("the syncer returned False")] * 2 + [failed("not JSON", Action.DEAD_LETTER)]
+    )
+    for settlement in batch:
+        counters.settled(settlement)
+    clock.now += 2
+    view.settled(batch)
+    view.tick(counters)
+    return counters
+
+
+def test_design_5_the_view_shows_rates_work_and_what_failed_and_why() -> None:
+    view, stream, clock = view_on()
+    counters = run_a_little(view, clock)
+    shown = stream.getvalue()
+    for part in (
+        "my_crm:sync ← cus.12.deliver at broker.test", "Delivering · up 0:00:02", "26/s now",
+        "26/s on average", "7 in flight", "5,000 waiting at start", "50 acked", "60 received",
+        "2 requeued", "1 dead-lettered",
+        "2 × requeued: the syncer returned False", "1 × dead-lettered: not JSON",
+    ):  # fmt: skip
+        assert part in shown
+    assert shown.count("requeued: the syncer returned False  action_id=1001") == 2
+    assert "acked  action_id" not in shown
+    before = len(shown)
+    view.close(counters)
+    last = stream.getvalue()[before:]
+    assert "2 × requeued: the syncer returned False" in last
+    assert [row.split() for row in last.splitlines() if "dead-lettered " in row] == [["dead-lettered", "1"]]
+    assert "\x1b[?25h" in last
+
+
+def test_the_view_is_drawn_at_most_eight_times_a_second() -> None:
+    view, stream, clock = view_on()
+    counters = run_a_little(view, clock)
+    before = stream.getvalue()
+    clock.now += 0.1
+    view.tick(counters)
+    assert stream.getvalue() == before
+    clock.now += 0.1
+    view.tick(counters)
+    assert stream.getvalue() != before
+    view.close(counters)
+
+
+def test_a_flood_of_failures_is_counted_and_not_printed_line_by_line() -> None:
+    view, stream, clock = view_on()
+    counters = run_a_little(view, clock)
+    before = len(stream.getvalue())
+    for _ in range(10):
+        view.settled([failed(f"reason {n}") for n in range(500)])
+    clock.now += 1
+    view.tick(counters)
+    shown = stream.getvalue()[before:]
+    assert shown.count("requeued: reason") <= LINES_PER_DRAWING + 5
+    assert "… and 4980 more of these" in shown
+    view.close(counters)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (5, 2), (12, 3), (40, 8), (400, 100)])
+def test_the_view_survives_any_size_and_a_change_of_it(width: int, height: int) -> None:
+    view, stream, clock = view_on(width, height)
+    counters = run_a_little(view, clock)
+    view._console.size = (80, 24)
+    clock.now += 1
+    view.tick(counters)
+    view.close(counters)
+    assert stream.getvalue()
+
+
+def test_no_color_is_honoured() -> None:
+    plain, colourful = view_on(no_color=True), view_on(no_color=False)
+    for view, _, clock in (plain, colourful):
+        view.close(run_a_little(view, clock))
+    assert "\x1b[33m" not in plain[1].getvalue()
+    assert "\x1b[33m" in colourful[1].getvalue()
+
+
+def test_z4_z10_nothing_that_is_shown_steers_the_terminal_or_tells_a_secret() -> None:
+    view, stream, clock = view_on()
+    counters = run_a_little(view, clock)
+    bad = "evil\r\n\x1b]0;title\x07\u202e[red]markup[/red] password=hunter2hunter2 hunter2hunter2"
+    view.settled([failed(bad)])
+    view.event("log", logging.ERROR, bad, trace=f"row one\n{bad}")
+    clock.now += 1
+    view.tick(counters)
+    view.close(counters)
+    shown = stream.getvalue()
+    for part in ("\x1b]0;", "\x07", "\u202e", "evil\r", "hunter2"):
+        assert part not in shown
+    assert "[red]markup[/red]" in shown
+
+
+def test_a_terminal_that_goes_away_ends_the_view_and_not_the_run() -> None:
+    view, stream, clock = view_on()
+    counters = run_a_little(view, clock)
+    stream.close()
+    clock.now += 1
+    view.settled([failed("why")])
+    view.event("log", logging.ERROR, "text")
+    view.tick(counters)
+    view.close(counters)
+
+
+def test_until_the_consumer_is_ready_there_is_no_view_that_could_hide_a_refusal() -> None:
+    stream = io.StringIO()
+    view = make_live_view(stream, logging.INFO, "title", color=False)
+    view.event(events.STARTING, logging.INFO, "starting")
+    view.tick(Counters())
+    assert "\x1b[?25l" not in stream.getvalue()
+    assert "starting" in stream.getvalue()

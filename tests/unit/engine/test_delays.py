@@ -1,0 +1,119 @@
+"""Where a verdict waits for its time. The clock is passed in: nothing here takes time."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chronicle.core.delivery import Delivery, Envelope
+from chronicle.core.outcome import Action, Failed, Verdict
+from chronicle.core.settlement import Settlement
+from chronicle.engine.delays import Delays
+from chronicle.transports.seam import DeadLetterKeeper, Promises
+from support.samples import delivery
+
+PLAIN = Promises("plain")  # neither keeps delays nor counts tries, like RabbitMQ
+KEEPING = Promises("keeping", delays=True, counts=True)
+
+
+def verdict(
+    action: Action = Action.REQUEUE, delay: float | None = 0.0, given: Delivery | None = None
+) -> Settlement:
+    return Settlement(given or delivery(b"x"), Failed(), Verdict(action, "why", delay))
+
+
+@pytest.mark.parametrize("action", [Action.ACK, Action.DEAD_LETTER, Action.DROP])
+def test_what_needs_no_time_passes_straight_through(action: Action) -> None:
+    shelf = Delays(PLAIN)
+    passing = verdict(action, 60.0)
+    shelf.put(passing, now=0)
+    assert shelf.due(now=0) == [passing]
+    assert shelf.due(now=0) == []
+
+
+def test_R_004_33_a_requeue_without_a_delay_does_too() -> None:
+    shelf = Delays(PLAIN)
+    shelf.put(verdict(), now=0)
+    assert len(shelf.due(now=0)) == 1
+    assert shelf.wait(now=0) == math.inf
+
+
+def test_a_delay_is_kept_to_the_moment() -> None:
+    shelf = Delays(PLAIN)
+    later = verdict(delay=5.0)
+    shelf.put(later, now=100)
+    assert shelf.due(now=104.9) == []
+    assert shelf.wait(now=103) == 2.0
+    assert shelf.wait(now=200) == 0.0
+    assert shelf.due(now=105) == [later]
+    assert shelf.wait(now=105) == math.inf
+
+
+@given(st.lists(st.integers(1, 5), max_size=20))
+def test_they_come_in_the_order_of_their_time_and_then_of_their_arrival(delays: list[int]) -> None:
+    shelf = Delays(PLAIN)
+    waiting = [verdict(delay=float(delay)) for delay in delays]
+    for settlement in waiting:
+        shelf.put(settlement, now=0)
+    came = [settlement for now in range(6) for settlement in shelf.due(now)]
+    assert came == sorted(waiting, key=lambda settlement: settlement.verdict.delay or 0)
+
+
+def test_D_1_a_requeue_that_names_no_delay_grows_from_a_second_to_a_minute() -> None:
+    """Never a hot loop; counted here, because this broker does not."""
+    shelf = Delays(PLAIN)
+    now, waits = 0.0, []
+    for _ in range(8):
+        shelf.put(verdict(delay=None), now)
+        waits.append(shelf.wait(now))
+        now += waits[-1]
+        assert len(shelf.due(now)) == 1
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_broker_that_keeps_delays_gets_the_delay_at_once() -> None:
+    shelf = Delays(KEEPING)
+    shelf.put(verdict(delay=5.0), now=0)
+    shelf.put(verdict(delay=None, given=delivery(b"x", counted=3)), now=0)
+    assert [settlement.verdict.delay for settlement in shelf.due(now=0)] == [5.0, 8.0]
+
+
+def test_R_000_25_at_a_stop_nothing_waits_any_longer() -> None:
+    shelf = Delays(PLAIN)
+    first, second = verdict(delay=60.0), verdict(delay=30.0)
+    shelf.put(first, now=0)
+    shelf.hurry()
+    shelf.put(second, now=0)
+    assert shelf.due(now=0) == [first, second]
+
+
+def test_RB2_what_waited_on_a_lost_connection_is_the_brokers_again() -> None:
+    shelf = Delays(PLAIN)
+    shelf.put(verdict(), now=0)
+    shelf.put(verdict(delay=5.0), now=0)
+    shelf.empty()
+    assert shelf.due(now=1_000) == []
+    assert shelf.wait(now=0) == math.inf
+
+
+def test_RB11_a_dead_letter_the_broker_would_lose_stays_in_its_queue() -> None:
+    """Where the broker moves dead letters, a forged list in x-death makes it a requeue that grows."""
+    forged = delivery(b"x", envelope=Envelope({"x-death": [9]}))
+    shelf = Delays(Promises("rabbitmq", dead_letters=DeadLetterKeeper.BROKER))
+    shelf.put(verdict(Action.DEAD_LETTER, given=forged), now=0)
+    assert shelf.due(now=0) == []
+    (kept,) = shelf.due(now=3600)
+    assert kept.verdict.action is Action.REQUEUE
+    assert "x-death" in kept.verdict.reason
+
+
+@pytest.mark.parametrize("deaths", [[], "9", {"count": 9}, [{"count": 9}], None])
+def test_RB11_any_other_x_death_is_no_obstacle(deaths: object) -> None:
+    shelf = Delays(Promises("rabbitmq", dead_letters=DeadLetterKeeper.BROKER))
+    shelf.put(
+        verdict(Action.DEAD_LETTER, given=delivery(b"x", envelope=Envelope({"x-death": deaths}))), now=0
+    )
+    assert [settlement.verdict.action for settlement in shelf.due(now=0)] == [Action.DEAD_LETTER]

@@ -1,0 +1,132 @@
+"""pika's errors in words: what the operator must change, and what merely passes (RB2, RB14, RB15, RB19)."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+import pytest
+from pika import exceptions
+from pika.adapters.utils.connection_workflow import (
+    AMQPConnectionWorkflowFailed,
+    AMQPConnectorAMQPHandshakeError,
+)
+
+from chronicle.telemetry.redaction import redact
+from chronicle.transports.rabbitmq.address import ENCODE
+from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason, refusal
+from chronicle.transports.seam import Connector
+
+SECRET = "hunter22"
+CONNECTOR = Connector(f"amqps://me:{SECRET}@broker.example/live?heartbeat=7", "orders")
+
+
+def nested(error: BaseException) -> BaseException:
+    """As pika's asynchronous adapters wrap it."""
+    return exceptions.AMQPConnectionError(
+        AMQPConnectionWorkflowFailed([AMQPConnectorAMQPHandshakeError(error)])
+    )
+
+
+def untrusted() -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_message = "self-signed certificate"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (exceptions.ConnectionClosedByBroker(403, "ACCESS_REFUSED"), "password was refused"),
+        (exceptions.ConnectionClosedByBroker(530, "NOT_ALLOWED"), "virtual host"),
+        (exceptions.ProbableAuthenticationError("ConnectionClosedByBroker: (403)"), "password was refused"),
+        (exceptions.ProbableAccessDeniedError("ConnectionClosedByBroker: (530)"), "virtual host"),
+        (exceptions.AuthenticationError("PLAIN"), "does not offer"),
+        (exceptions.ChannelClosedByBroker(404, "NOT_FOUND"), "there is no queue 'orders'"),
+        (exceptions.ChannelClosedByBroker(403, "ACCESS_REFUSED"), "access to the queue 'orders'"),
+        (exceptions.ChannelClosedByBroker(405, "RESOURCE_LOCKED"), "locked"),
+        (exceptions.ChannelClosedByBroker(406, "PRECONDITION_FAILED - inequivalent arg"), "inequivalent"),
+        (exceptions.ProtocolVersionMismatch(), "does not speak AMQP"),
+        (untrusted(), "self-signed certificate"),
+    ],
+)
+def test_refusals(error: BaseException, said: str) -> None:
+    """RB14: configuration errors end the start, however deep pika hides them."""
+    for shape in (error, nested(error)):
+        found = refusal(shape, CONNECTOR)
+        assert found is not None
+        assert said in found.problem
+        assert found.problem.startswith("broker.example:5671/live: ")
+        assert found.remedy
+        assert SECRET not in found.problem + found.remedy
+
+
+def test_a_missing_password_is_named() -> None:
+    """D-9: `user name or password was refused` sends people looking for a wrong one."""
+    refused = exceptions.ConnectionClosedByBroker(403, "ACCESS_REFUSED")
+    found = refusal(refused, Connector("amqp://me@broker.example/", "orders"))
+    assert found is not None
+    assert found.problem.endswith("no password was given")
+    assert found.remedy == "set CHRONICLE_PASSWORD"
+
+
+def test_a_missing_queue_comes_with_the_command_that_makes_it() -> None:
+    """D-9."""
+    found = refusal(exceptions.ChannelClosedByBroker(404, "NOT_FOUND"), Connector("amqp://h/", "my orders"))
+    assert found is not None
+    assert found.remedy.startswith("make it: chronicle declare --queue 'my orders'")
+
+
+def test_the_remedy_for_a_url_is_printed_in_full() -> None:
+    """Z4: what takes secrets out of a text leaves it alone."""
+    assert redact(f"  remedy: {ENCODE}") == f"  remedy: {ENCODE}"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.ProbableAuthenticationError("StreamLostError: ('Transport indicated EOF',)"),
+        exceptions.ProbableAccessDeniedError("StreamLostError: ('Transport indicated EOF',)"),
+        exceptions.IncompatibleProtocolError("StreamLostError: ('Transport indicated EOF',)"),
+        exceptions.ChannelClosedByBroker(406, "PRECONDITION_FAILED - delivery acknowledgement timed out"),
+        exceptions.ChannelClosedByBroker(406, "PRECONDITION_FAILED - unknown delivery tag 7"),
+        exceptions.ConnectionClosedByBroker(320, "CONNECTION_FORCED"),
+        exceptions.StreamLostError("lost"),
+        exceptions.AMQPHeartbeatTimeout("missed"),
+        ConnectionRefusedError(111, "Connection refused"),
+        socket.gaierror(-2, "Name or service not known"),
+        ssl.SSLError(1, "[SSL: UNEXPECTED_EOF] unexpected"),
+    ],
+)
+def test_what_passes_is_no_refusal(error: BaseException) -> None:
+    """RB15, RB19: a restart, a cut or a timeout is tried again, and has a reason in a few words."""
+    for shape in (error, nested(error)):
+        assert refusal(shape, CONNECTOR) is None
+        assert 0 < len(reason(shape)) < 120
+
+
+def test_parameters() -> None:
+    """RB5, RB6, Z9: heartbeats on, blocked connections bounded, certificates and host name verified."""
+    parameters = connection_parameters(CONNECTOR, name="box.chronicle")
+    assert (parameters.host, parameters.port, parameters.virtual_host) == ("broker.example", 5671, "live")
+    assert (parameters.heartbeat, parameters.connection_attempts) == (7, 1)
+    assert parameters.blocked_connection_timeout
+    assert parameters.ssl_options is not None
+    assert parameters.ssl_options.context.verify_mode is ssl.CERT_REQUIRED
+    assert parameters.ssl_options.context.check_hostname
+    assert parameters.ssl_options.server_hostname == "broker.example"
+    assert SECRET not in repr(parameters)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("amqp://u:p@h", "h:5672/"),
+        ("amqp://h/%2F", "h:5672/"),
+        ("amqps://h/live", "h:5671/live"),
+        ("amqp://[::1]:9/a%0Ab", "[::1]:9/a%0Ab"),
+    ],
+)
+def test_place(url: str, shown: str) -> None:
+    """R-000-18: host and vhost, nothing else, nothing that breaks a line."""
+    assert place(Connector(url, "q")) == shown
