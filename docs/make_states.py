@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from chronicle.core.machine import Event, Table
+from chronicle.core.machine import Table
 from chronicle.core.states import TABLES
 
 PAGE: Final = Path(__file__).with_name("states.md")
@@ -33,9 +33,8 @@ def section(name: str, table: Table) -> Iterator[str]:
 
 
 def start_of(table: Table) -> str:
-    """Where a consumer begins, and where it ends: the state that waits to be told to connect."""
-    (start,) = (state for state, event in table if event is Event.CONNECT)
-    return start
+    """Where a consumer begins, and where it ends: every table lists it first."""
+    return next(iter(table))[0]
 
 
 if __name__ == "__main__":

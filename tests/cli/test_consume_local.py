@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from chronicle.core.machine import Event
 from chronicle.transports.local import LocalPublisher, LocalTransport
 from chronicle.transports.seam import Connector, Outgoing
 from support.cli import PROGRAM, Said, run
@@ -42,7 +41,6 @@ def consume(folder: Path, *args: str, **more: Any) -> Said:
 def waiting(folder: Path, queue: str = "q") -> list[dict[str, Any]]:
     """What is on a queue now, and still there afterwards."""
     transport = LocalTransport(Connector(f"local:{folder}/chronicle.db", queue))
-    transport.machine.fire(Event.CONNECT)
     transport.open(lambda: False)
     try:
         return [json.loads(delivery.body) for delivery in transport.receive(1000, 0)]

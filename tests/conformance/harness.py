@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Protocol
 
 from chronicle.core.delivery import Delivery
-from chronicle.core.machine import Event
 from chronicle.core.outcome import Action, Synced, Verdict
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.errors import BrokerRefused
 from chronicle.transports.local import LocalPublisher, LocalTransport
 from chronicle.transports.memory import MemoryTransport
-from chronicle.transports.seam import Connector, Outgoing, Transport
+from chronicle.transports.seam import Closing, Connector, Outgoing, Transport
 
 
 class Broker(Protocol):
@@ -112,11 +111,8 @@ class MemoryBroker:
 
 
 def opened(transport: Transport) -> Transport:
-    """Open a transport as the engine does."""
-    machine = transport.machine
-    if machine.can(Event.FAILED):
-        machine.fire(Event.FAILED)
-    machine.fire(Event.CONNECT if machine.can(Event.CONNECT) else Event.BACKOFF_EXPIRED)
+    """Open a transport as the engine does, also after a loss."""
+    transport.close(Closing.LOST)
     transport.open(lambda: False)
     return transport
 

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from chronicle.core.delivery import Delivery
-from chronicle.core.machine import Event
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate
 from chronicle.errors import BrokerRefused, ConnectionLost
-from chronicle.transports.seam import DeadLetterKeeper, Transport
+from chronicle.transports.seam import Closing, DeadLetterKeeper, Transport
 from conformance.harness import Broker, opened, settle, verdict
 from support.waiting import wait_for
 
@@ -181,16 +180,16 @@ def test_an_unknown_queue_is_refused_with_a_remedy(broker: Broker) -> None:
     transport.close()
 
 
-def test_depth_counts_what_waits(broker: Broker, consume: Consume) -> None:
-    """D-19: the broker's own number."""
+def test_whether_anything_waits(broker: Broker, consume: Consume) -> None:
+    """`--until-empty`: the broker's own word."""
     queue = broker.new_queue()
     broker.publish(queue, [b"x"] * 7)
     transport = consume(queue)
-    if transport.depth() is None:
+    if transport.is_empty() is None:
         pytest.skip("this broker does not tell")
     batch = take(transport, 7)
     settle(transport, *(verdict(delivery, Action.ACK) for delivery in batch))
-    wait_for(lambda: transport.depth() == 0, PATIENCE, "an empty queue")
+    wait_for(lambda: bool(transport.is_empty()), PATIENCE, "an empty queue")
 
 
 def test_after_stop_nothing_new_comes_and_settling_goes_on(broker: Broker, consume: Consume) -> None:
@@ -199,13 +198,11 @@ def test_after_stop_nothing_new_comes_and_settling_goes_on(broker: Broker, consu
     broker.publish(queue, [b"held", b"also held"] + [b"too late"] * (not broker.live))
     transport = consume(queue)
     held = take(transport, 2)
-    transport.machine.fire(Event.STOP)
-    transport.stop()
+    transport.stop(PATIENCE)
     if broker.live:
         broker.publish(queue, [b"too late"])
     assert nothing_comes(transport)
     assert settle(transport, *(verdict(d, Action.ACK) for d in held)) == [Fate.DONE, Fate.DONE]
-    transport.machine.fire(Event.ALL_SETTLED)
     transport.close()
     opened(transport)
     assert [delivery.body for delivery in take(transport, 1)] == [b"too late"]
@@ -249,8 +246,7 @@ def test_a_delayed_requeue_keeps_its_time(broker: Broker, consume: Consume) -> N
     started = time.monotonic()
     settle(transport, verdict(later, Action.REQUEUE, delay=0.4), verdict(now, Action.REQUEUE))
     assert take(transport, 1)[0].body == b"now"
-    if transport.depth() is not None:
-        assert transport.depth() == 1
+    assert transport.is_empty() in (False, None)
     (back,) = take(transport, 1)
     assert back.body == b"later"
     assert time.monotonic() - started >= 0.39
@@ -294,8 +290,7 @@ def test_a_lost_connection_is_told_and_the_message_comes_again(broker: Broker, c
         return False
 
     wait_for(told, PATIENCE, "the loss to be told", every=0)
-    transport.machine.fire(Event.FAILED)
-    transport.close()
+    transport.close(Closing.LOST)
     opened(transport)
     assert settle(transport, verdict(held, Action.ACK)) == [Fate.STALE]
     assert [delivery.body for delivery in take(transport, 1)] == [b"precious"]

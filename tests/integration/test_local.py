@@ -80,7 +80,7 @@ def consumer(url: str, queue: str = "q") -> LocalTransport:
 def drained(url: str) -> list[Delivery]:
     """Everything left on the queue, acknowledged."""
     transport, taken = consumer(url), list[Delivery]()
-    while transport.depth() or not taken:
+    while not transport.is_empty() or not taken:
         batch = transport.receive(500, 0.2)
         if not batch:
             break
@@ -167,7 +167,7 @@ def test_a_stopped_holder_is_not_robbed(url: str, start: Start) -> None:
     child.send_signal(signal.SIGCONT)
     tell(child)
     assert heard(child) == "done done done"
-    assert transport.depth() == 0
+    assert transport.is_empty()
     transport.close()
 
 

@@ -254,7 +254,7 @@ def test_headers_survive_and_a_dead_letter_tells_its_story(file: Path) -> None:
     settle(transport, verdict(second, Action.DEAD_LETTER))
     transport.close()
     dead = LocalTransport(connector(file, "q.dlq"))
-    assert (opened(dead), dead.depth()) == (dead, 1)
+    assert not opened(dead).is_empty()
     (letter,) = dead.receive(1, 0)
     story = {
         "x-chronicle-queue": "q",

@@ -11,7 +11,6 @@ import pika
 import pytest
 
 from chronicle.core.delivery import Delivery
-from chronicle.core.machine import Event
 from chronicle.core.outcome import Action, Failed, Verdict
 from chronicle.core.policy import OnFailure, Policy
 from chronicle.core.settlement import Fate, Settlement
@@ -21,7 +20,7 @@ from chronicle.transports.rabbitmq.codec.decode import fields_of, properties_of
 from chronicle.transports.rabbitmq.codec.encode import encode
 from chronicle.transports.rabbitmq.connection import Encoded
 from chronicle.transports.rabbitmq.consumer import RabbitTransport
-from chronicle.transports.seam import Connector, refuse_what_it_cannot
+from chronicle.transports.seam import Closing, Connector, refuse_what_it_cannot
 from support.fixtures import Broker
 from support.proxy import Mode, Proxy
 from support.queues import Queues
@@ -46,8 +45,6 @@ class Line:
         self.open()
 
     def open(self) -> None:
-        machine = self.transport.machine
-        machine.fire(Event.CONNECT if machine.can(Event.CONNECT) else Event.BACKOFF_EXPIRED)
         self.transport.open(lambda: False)
 
     def publish(self, body: bytes, envelope: bytes) -> None:
@@ -83,7 +80,6 @@ class Line:
     def buried(self) -> Delivery:
         """The one dead letter, read by a transport: pika could not decode all of this."""
         transport = RabbitTransport(Connector(self.queues.url, self.dead, 10))
-        transport.machine.fire(Event.CONNECT)
         transport.open(lambda: False)
         try:
             return wait_for(lambda: list(transport.receive(1, 0.1)), PATIENCE, "a dead letter", every=0)[0]
@@ -220,8 +216,7 @@ def test_a_verdict_from_another_epoch_is_stale(line: Line) -> None:
     """RB2: what was received before a reconnect is somebody else's now."""
     line.publish(b"body", encode({}, {}))
     before = line.receive()
-    line.transport.machine.fire(Event.FAILED)
-    line.transport.close()
+    line.transport.close(Closing.LOST)
     line.open()
     assert [final.fate for final in line.settle(line.retry(before))] == [Fate.STALE]
     assert line.receive().redelivered
@@ -269,12 +264,11 @@ def test_RB7_a_message_that_comes_back_ends_the_connection(line: Line) -> None:
     with pytest.raises(ConnectionLost, match="is gone: a message came back"):
         wait_for(turn, PATIENCE, "the loss", every=0)
     assert final == []
-    line.transport.machine.fire(Event.FAILED)
-    line.transport.close()
+    line.transport.close(Closing.LOST)
     wait_for(lambda: line.queues.depth(line.queue) == 1, PATIENCE, "the source to come back")
     with pytest.raises(BrokerRefused, match="to wait in for another try"):
         line.open()
-    line.transport.machine.fire(Event.FAILED)
+    line.transport.close(Closing.LOST)
 
 
 def test_RB7_a_message_the_broker_refuses_ends_the_connection(rabbit: Broker) -> None:
@@ -284,7 +278,6 @@ def test_RB7_a_message_the_broker_refuses_ends_the_connection(rabbit: Broker) ->
     full = queues.declare(retry_queue_name(queue, 60.0), {"x-max-length": 1, "x-overflow": "reject-publish"})
     queues.publish(full, b"there first")
     transport = RabbitTransport(Connector(rabbit.url, queue, 10, retry_delays=(60.0,)))
-    transport.machine.fire(Event.CONNECT)
     transport.open(lambda: False)
     try:
         queues.publish(queue, b"body")
@@ -320,7 +313,6 @@ def test_a_plain_publisher_carries_what_the_broker_delivers(rabbit: Broker) -> N
     with RabbitPublisher(Connector(rabbit.url, queue)) as publisher:
         publisher.publish([Outgoing(b"x", headers, {"priority": 4})])
     transport = RabbitTransport(Connector(rabbit.url, queue))
-    transport.machine.fire(Event.CONNECT)
     transport.open(lambda: False)
     try:
         (delivery,) = wait_for(lambda: list(transport.receive(1, 0.1)), PATIENCE, "a delivery", every=0)

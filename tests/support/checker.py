@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
-from chronicle.core.machine import Event
 from chronicle.errors import BrokerRefused
 from chronicle.transports.local import LocalPublisher, LocalTransport
 from chronicle.transports.seam import Connector, Outgoing
@@ -79,7 +78,6 @@ class InFile:
     def take(self, queue: str) -> list[bytes]:
         # What is given back by closing is still in the file: enough for counting.
         transport = LocalTransport(Connector(self.url, queue))
-        transport.machine.fire(Event.CONNECT)
         try:
             transport.open(lambda: False)
             return [delivery.body for delivery in transport.receive(1_000_000, 0)]

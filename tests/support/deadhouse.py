@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chronicle.core.machine import Event
 from chronicle.core.outcome import Synced
 from chronicle.core.settlement import Settlement
 from chronicle.deadletters.reader import REMOVED
@@ -62,7 +61,6 @@ class DeadHouse:
     def take(self, queue: str) -> list[Found]:
         """Everything that is in a queue, out of it."""
         transport = open_transport(replace(self._connector, queue=queue, prefetch=500))
-        transport.machine.fire(Event.CONNECT)
         waiting = transport.open(lambda: False) or 0
         found: list[Found] = []
         try:
@@ -78,7 +76,6 @@ class DeadHouse:
         transport = open_transport(replace(self._connector, queue=queue))
         if self.queues is not None:
             return self.queues.depth(queue)
-        transport.machine.fire(Event.CONNECT)
         try:
             return transport.open(lambda: False) or 0
         finally:

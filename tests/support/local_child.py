@@ -15,7 +15,6 @@ import os
 import resource
 import sys
 
-from chronicle.core.machine import Event
 from chronicle.core.outcome import Action, Synced, Verdict
 from chronicle.core.settlement import Settlement
 from chronicle.errors import ChronicleError
@@ -27,7 +26,6 @@ DONE = Verdict(Action.ACK, "done")
 
 def opened(url: str, queue: str) -> LocalTransport:
     transport = LocalTransport(Connector(url, queue))
-    transport.machine.fire(Event.CONNECT)
     transport.open(lambda: False)
     return transport
 

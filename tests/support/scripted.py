@@ -15,12 +15,13 @@ from typing import Final
 
 from chronicle.core.backoff import Backoff
 from chronicle.core.delivery import Delivery
-from chronicle.core.machine import Event, Machine
+from chronicle.core.machine import Machine
+from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate, Settlement
-from chronicle.core.states import RABBIT, Rabbit
+from chronicle.core.states import EMBEDDED, Embedded, EmbeddedEvent
 from chronicle.errors import ChronicleError, ConnectionLost
-from chronicle.transports.seam import Promises
+from chronicle.transports.seam import Closing, Promises
 from chronicle.transports.waker import Waker
 
 # Reconnects take next to no time, so that a test may have many.
@@ -59,7 +60,8 @@ class ScriptedTransport:
 
     def __init__(self, *bodies: bytes, promises: Promises = PROMISES) -> None:
         self.promises = promises
-        self.machine = Machine(RABBIT, Rabbit.DISCONNECTED)
+        self.machine = Machine(EMBEDDED, Embedded.CLOSED)
+        self.notices: deque[Notice] = deque()
         self.place = "nowhere"
         self.queue: deque[Message] = deque()
         self.held: dict[int, Message] = {}
@@ -67,7 +69,7 @@ class ScriptedTransport:
         self.asked: list[Handle] = []  # every delivery that was ever settled, stale or not
         self.refusals: deque[ChronicleError] = deque()  # what the next tries to open it raise
         self.away: ChronicleError | None = None  # what all of them raise
-        self.depths: deque[int | None] = deque()  # what the next questions about its depth are answered
+        self.empties: deque[bool | None] = deque()  # what the next questions whether it is empty are answered
         self.delivered = self.most_held = self.opened = self.turns = self.published = 0
         self._end: ConnectionLost | None = None
         self._open = self._stopped = False
@@ -99,6 +101,7 @@ class ScriptedTransport:
     # --- the seam -----------------------------------------------------------------------------------
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
+        self.machine.fire(EmbeddedEvent.OPEN)
         if stopping():
             return None
         with self._lock:
@@ -108,8 +111,7 @@ class ScriptedTransport:
             if self.away is not None:
                 raise self.away
             self._open, self._stopped, self._end = True, False, None
-            for event in (Event.OPEN, Event.QOS_OK, Event.CONSUME_OK):
-                self.machine.fire(event)
+            self.machine.fire(EmbeddedEvent.OPENED)
             return len(self.queue)
 
     def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
@@ -155,6 +157,10 @@ class ScriptedTransport:
     def _settle(self, settlement: Settlement) -> None:
         handle: Handle = settlement.delivery.handle
         action = settlement.verdict.action
+        if action is Action.LEAVE:  # the queue has it back when the connection closes
+            known = handle.epoch == self.opened and handle.tag in self.held
+            settlement.fate = Fate.DONE if known else Fate.STALE
+            return
         self.asked.append(handle)
         if handle.epoch != self.opened or handle.tag not in self.held:
             settlement.fate = Fate.STALE
@@ -166,21 +172,25 @@ class ScriptedTransport:
             self.queue.append(replace(message, redelivered=True))
             self._waker.wake()
 
-    def depth(self) -> int | None:
+    def is_empty(self) -> bool | None:
         with self._lock:
             self._look_for_the_end()
-            return self.depths.popleft() if self.depths else len(self.queue)
+            return self.empties.popleft() if self.empties else not self.queue
 
-    def stop(self) -> None:
+    def stop(self, patience: float) -> None:
         with self._lock:
-            self._look_for_the_end()
+            self.machine.fire(EmbeddedEvent.STOP)
+            if self._open:
+                self._look_for_the_end()
             self._stopped = True
-            self.machine.fire(Event.CANCEL_OK)
 
-    def close(self) -> None:
+    def close(self, why: Closing = Closing.SETTLED) -> None:
         with self._lock:
             self._give_back()
             self._open = False
+            if why is not Closing.LOST:
+                self.machine.fire(EmbeddedEvent.STOP)
+            self.machine.fire(EmbeddedEvent(why))
 
     def wake(self) -> None:
         self._waker.wake()

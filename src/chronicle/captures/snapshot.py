@@ -20,7 +20,6 @@ from typing import Final
 
 from chronicle.captures.file import CaptureFile
 from chronicle.core.delivery import Delivery, count
-from chronicle.core.machine import Event
 from chronicle.core.record import to_record
 from chronicle.engine.reconnect import reach
 from chronicle.errors import BrokerError, BrokerRefused, SettingError
@@ -111,7 +110,6 @@ class Snapshot:
                 f"{transport.promises.transport} does not keep messages: nothing could be given back",
                 "use consume --capture",
             )
-        transport.machine.fire(Event.CONNECT)
         try:
             waiting = transport.open(lambda: self._stopping)
         except BaseException:
@@ -137,9 +135,7 @@ class Snapshot:
     def _give_back(self) -> None:
         # All stop before the first lets go: a consumer with room left would be handed the others' messages.
         for holder in self._holders:
-            if holder.machine.can(Event.STOP):
-                holder.machine.fire(Event.STOP)
-                with suppress(BrokerError):
-                    holder.stop()
+            with suppress(BrokerError):
+                holder.stop(QUIET)
         for holder in self._holders:
             holder.close()

@@ -27,15 +27,32 @@ class Envelope:
 BLANK: Final = Envelope()
 
 
+class Lease:
+    """A transport's word that a delivery may still be handled here, which it can take back.
+
+    A partition that moved to another consumer ends the lease of every delivery that came from it: who has
+    not started on one hands it back unrun, and a result that comes later is stale.
+    """
+
+    __slots__ = ("over",)
+
+    def __init__(self) -> None:
+        self.over = False
+
+    def end(self) -> None:
+        self.over = True
+
+
 class Delivery:
     """One message as a broker handed it over: bytes, headers, and the broker's facts about it.
 
     `origin` holds what only this kind of broker knows (exchange and routing key, topic and offset, stream
-    and id). `handle` belongs to the transport that made the delivery; nobody else looks inside.
+    and id). `handle` belongs to the transport that made the delivery; nobody else looks inside. `lease` is
+    for transports that can lose a delivery while the connection lives.
     """
 
-    __slots__ = ("_envelope", "_open", "_raw", "_timestamp", "body", "counted", "handle", "origin", "queue",
-                 "redelivered", "transport")  # fmt: skip
+    __slots__ = ("_envelope", "_open", "_raw", "_timestamp", "body", "counted", "handle", "lease", "origin",
+                 "queue", "redelivered", "transport")  # fmt: skip
 
     def __init__(
         self,
@@ -48,6 +65,7 @@ class Delivery:
         timestamp: int | None = None,
         origin: Facts = NOTHING,
         handle: Any = None,
+        lease: Lease | None = None,
         envelope: Envelope | None = BLANK,
         open_envelope: Callable[[Any], Envelope] | None = None,
         raw_envelope: Any = None,
@@ -60,6 +78,7 @@ class Delivery:
         self._timestamp = timestamp
         self.origin = origin
         self.handle = handle
+        self.lease = lease
         self._envelope = None if open_envelope else envelope
         self._open = open_envelope
         self._raw = raw_envelope

@@ -61,7 +61,12 @@ class Interrupted:
     """The process stops before the syncer has finished; nobody's failure."""
 
 
-Outcome: TypeAlias = Synced | Failed | Asked | Invalid | Exhausted | Fatal | Interrupted
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """The transport took the delivery back before the syncer was called; somebody else has it."""
+
+
+Outcome: TypeAlias = Synced | Failed | Asked | Invalid | Exhausted | Fatal | Interrupted | Revoked
 
 
 class Action(StrEnum):

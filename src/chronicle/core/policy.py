@@ -22,6 +22,7 @@ from chronicle.core.outcome import (
     Interrupted,
     Invalid,
     Outcome,
+    Revoked,
     Synced,
     Verdict,
 )
@@ -136,6 +137,8 @@ def _decide(outcome: Outcome, delivery: Delivery, policy: Policy) -> Verdict:
             return Verdict(Action.LEAVE, reason)
         case Interrupted():
             return Verdict(Action.LEAVE, "interrupted")
+        case Revoked():
+            return Verdict(Action.LEAVE, "taken back before it was started")
     assert_never(outcome)
 
 

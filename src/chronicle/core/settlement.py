@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.names import names_in
-from chronicle.core.outcome import Interrupted, Outcome, Verdict
+from chronicle.core.outcome import Action, Interrupted, Outcome, Verdict
 from chronicle.core.policy import Policy, decide
 
 
@@ -45,6 +45,7 @@ def interrupted(delivery: Delivery) -> Settlement:
 
 def not_taken(settlement: Settlement, error: str) -> Settlement:
     """A verdict that a lost connection took with it: the message comes again (R-000-42)."""
-    if settlement.fate is not Fate.STALE:
+    left = settlement.verdict.action is Action.LEAVE  # there was nothing to take
+    if settlement.fate is not Fate.STALE and not left:
         settlement.fate, settlement.error = Fate.FAILED, error
     return settlement

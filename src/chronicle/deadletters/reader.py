@@ -22,7 +22,6 @@ from typing import Final, Self
 
 from chronicle.core.deadletters.death import is_worn, unworn
 from chronicle.core.delivery import Delivery
-from chronicle.core.machine import Event
 from chronicle.core.outcome import Action, Synced, Verdict
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.engine.publication import BATCH
@@ -135,7 +134,7 @@ class LetterReader:
         if self._saw_empty or self._quiet >= QUIET:
             return None
         # What the broker pushed before it answered is here by now: the turn that follows brings it.
-        self._saw_empty = self._holders[-1].depth() == 0
+        self._saw_empty = bool(self._holders[-1].is_empty())
         return ()
 
     def remove(self, batch: Sequence[Delivery]) -> None:
@@ -198,7 +197,6 @@ class LetterReader:
 
     def _open_one(self) -> int:
         transport = open_transport(replace(self._connector, prefetch=self._window))
-        transport.machine.fire(Event.CONNECT)
         try:
             waiting = transport.open(lambda: False)
         except BaseException:
@@ -213,6 +211,4 @@ class LetterReader:
         if not self._stopped:
             self._stopped = True
             for holder in self._holders:
-                if holder.machine.can(Event.STOP):
-                    holder.machine.fire(Event.STOP)
-                    holder.stop()
+                holder.stop(QUIET)

@@ -17,12 +17,11 @@ from chronicle.core.deadletters.conditions import Condition, matches
 from chronicle.core.deadletters.death import came_from, failed_again
 from chronicle.core.deadletters.letter import letter_of
 from chronicle.core.delivery import Delivery
-from chronicle.core.machine import Event
 from chronicle.core.outcome import Action, Verdict
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.deadletters.reader import QUIET, REMOVED
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, InvalidMessage
-from chronicle.transports.seam import Outgoing, Publisher, Transport
+from chronicle.transports.seam import Closing, Outgoing, Publisher, Transport
 
 
 class VerifyTransport:
@@ -44,6 +43,7 @@ class VerifyTransport:
         # A delay a syncer asks for means nothing here, so nothing must wait for it.
         self.promises = replace(inner.promises, delays=True, counts=True)
         self.machine = inner.machine
+        self.notices = inner.notices
         self._inner = inner
         self._make_publisher = publisher
         self._publisher: Publisher | None = None
@@ -114,16 +114,15 @@ class VerifyTransport:
             self._settled += removal.fate is Fate.DONE
         return work
 
-    def depth(self) -> int | None:
-        return self._inner.depth() if self._taking else 0
+    def is_empty(self) -> bool | None:
+        return self._inner.is_empty() if self._taking else True
 
-    def stop(self) -> None:
-        if self._taking:
-            self._taking = False
-            self._inner.stop()
+    def stop(self, patience: float) -> None:
+        self._taking = False
+        self._inner.stop(patience)
 
-    def close(self) -> None:
-        self._inner.close()
+    def close(self, why: Closing = Closing.SETTLED) -> None:
+        self._inner.close(why)
         self._opened.close()
 
     def wake(self) -> None:
@@ -141,8 +140,7 @@ class VerifyTransport:
     def _take_no_more(self) -> None:
         """Leave those that stay, now at the end of the queue, to the broker."""
         self._taking = False
-        self.machine.fire(Event.STOP)
-        self._inner.stop()
+        self._inner.stop(QUIET)
 
     def _is_meant(self, delivery: Delivery) -> bool:
         if not self._conditions:

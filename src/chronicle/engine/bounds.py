@@ -75,7 +75,7 @@ class BoundsWatch:
         limit = self._bounds.max_time
         return limit is not None and now - self._started >= limit
 
-    def reached(self, now: float, counters: Counters, held: int, depth: Callable[[], int | None]) -> str:
+    def reached(self, now: float, counters: Counters, held: int, is_empty: Callable[[], bool | None]) -> str:
         """Which bound is reached, in words; whether the queue is empty only the broker knows."""
         bounds = self._bounds
         self._returns.requeued(counters.requeued, now)
@@ -91,5 +91,5 @@ class BoundsWatch:
             if self._saw_empty:
                 return "the queue is empty"
             # What the broker pushed before it answered is here by now: the turn that follows brings it.
-            self._saw_empty = depth() == 0
+            self._saw_empty = is_empty() is True
         return ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count
 
@@ -55,6 +56,10 @@ class Delays:
         self._order = count()
         self._hurried = False
 
+    def extend(self, left: Iterable[Settlement]) -> None:
+        """Pass these straight through: deliveries that nobody handles here."""
+        self._ready.extend(left)
+
     def put(self, settlement: Settlement, now: float) -> None:
         verdict = settlement.verdict
         if self._broker_moves and verdict.action is Action.DEAD_LETTER:
@@ -91,6 +96,17 @@ class Delays:
         """Seconds until something is due."""
         return max(0.0, self._later[0][0] - now) if self._later else float("inf")
 
+    def send_again(self) -> None:
+        """The connection is gone and the verdicts still count: what was not confirmed is sent once more."""
+        self._ready, self._sent = [*self._sent, *self._ready], []
+
+    def release_revoked(self) -> None:
+        """Let go of what the transport has taken back: nothing is gained by waiting."""
+        if any(_is_revoked(settlement) for _, _, settlement in self._later):
+            self._ready.extend(settlement for _, _, settlement in self._later if _is_revoked(settlement))
+            self._later = [entry for entry in self._later if not _is_revoked(entry[2])]
+            heapq.heapify(self._later)
+
     def hurry(self) -> None:
         """The process stops: nothing waits any longer."""
         self._hurried = True
@@ -104,6 +120,11 @@ class Delays:
         self._ready.clear()
         self._later.clear()
         return left
+
+
+def _is_revoked(settlement: Settlement) -> bool:
+    lease = settlement.delivery.lease
+    return lease is not None and lease.over
 
 
 def safe_to_move(settlement: Settlement) -> Verdict:

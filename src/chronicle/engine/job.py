@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from chronicle.core.backoff import Backoff
@@ -69,15 +69,3 @@ class Ending:
     counters: Counters
     stuck: bool = False
     trace: str = ""
-
-
-def concluded(ending: Ending, unfinished: int, *, stuck: bool, broken: bool) -> Ending:
-    """How it ended after all: what went back unfinished, or a syncer that did not close, is no success."""
-    code, reason = ending.code, ending.reason
-    if broken:
-        code, reason = (code or Exit.FATAL), f"{reason}; the syncer failed to close"
-    if code is Exit.DONE and (unfinished or stuck):
-        code = Exit.RETURNED
-        reason += "; a syncer does not end" if stuck else ""
-        reason += f"; {unfinished} unfinished messages went back" if unfinished else ""
-    return replace(ending, code=code, reason=reason, stuck=stuck)

@@ -17,9 +17,9 @@ from chronicle.transports.seam import Promises
 
 T = TypeVar("T")
 
-HEALTHY = 10.0  # a connection that lived so long, or delivered, starts the backoff anew
+HEALTHY = 10.0  # a connection that lived so long, or settled something, starts the backoff anew
 SHORTEST_TRY = 1.0  # the last try begins when the time is over, and is entitled to this
-FAULT_LIMIT = 5  # so many unreadable answers in a row, and no delivery between them (RB13)
+FAULT_LIMIT = 5  # so many unreadable answers in a row, and nothing settled between them (RB13)
 
 
 class Patience:
@@ -31,7 +31,7 @@ class Patience:
         self._luck = luck
         self._away_since = now
         self._connected_at: float | None = None
-        self._delivered = False
+        self._progressed = False
         self._faults = 0
         self.tries = 0  # failed ones, since the last good connection
 
@@ -45,18 +45,19 @@ class Patience:
 
     def connected(self, now: float) -> None:
         self._connected_at = now
-        self._delivered = False
+        self._progressed = False
 
-    def delivered(self) -> None:
-        self._delivered = True
+    def progressed(self) -> None:
+        """Something was settled. A delivery is no progress: the broker may be unable to take its ack."""
+        self._progressed = True
         self.tries = 0
 
     def lost(self, error: ConnectionLost, now: float) -> float:
         """The connection is gone: seconds until it is worth trying again."""
         assert self._connected_at is not None
-        if self._delivered or now - self._connected_at >= HEALTHY:
+        if self._progressed or now - self._connected_at >= HEALTHY:
             self.tries = 0
-        if self._delivered:
+        if self._progressed:
             self._faults = 0
         else:
             self.saw(error)

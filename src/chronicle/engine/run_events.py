@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 
-from chronicle.core.machine import Event
+from chronicle.core.notice import Notice
 from chronicle.engine.job import Ending, Exit, Job
 from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost
 from chronicle.telemetry import events
+from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
 from chronicle.telemetry.redaction import trace_of
 
@@ -15,8 +17,9 @@ from chronicle.telemetry.redaction import trace_of
 class RunEvents:
     """Puts what happens to a run into words, once, for whoever listens."""
 
-    def __init__(self, observer: Observer, transport: str) -> None:
+    def __init__(self, observer: Observer, transport: str, counters: Counters) -> None:
         self._say = observer.event
+        self._counters = counters
         self._state_change = events.state_change(transport)
 
     def starting(self, syncer: str) -> None:
@@ -69,8 +72,16 @@ class RunEvents:
             exit_code=int(ending.code),
             unfinished=unfinished,
             **ending.counters.facts(),
+            states=dict(ending.counters.states),
         )
 
-    def state_changed(self, before: str, after: str, event: Event) -> None:
-        facts = {"from": before, "to": after, "on": str(event)}
+    def notices(self, seen: deque[Notice]) -> None:
+        """What the transport saw; it is told once."""
+        while seen:
+            notice = seen.popleft()
+            self._say(notice.event, notice.level, notice.text, **notice.facts)
+
+    def state_changed(self, before: str, after: str, event: str) -> None:
+        self._counters.entered(after)
+        facts = {"from": before, "to": after, "on": event}
         self._say(self._state_change, logging.INFO, f"{before} → {after}", **facts)

@@ -3,7 +3,8 @@
 Rule 1: every turn takes finished work from the mailbox, settles it, then lets the broker speak. No call in
         here waits for a syncer.
 Rule 2: what was received on a lost connection is the broker's again: what no worker has started is thrown
-        away, what is running may finish, and its late result is settled nowhere.
+        away, what is running may finish, and its late result is settled nowhere. Unless the transport
+        promises otherwise: that a late result still counts, or that a message was gone when it arrived.
 Rule 3: a drain finishes what was received; a fatal exit leaves the culprit and does not wait for anybody
         longer than a moment; what stays unfinished is named in the log.
 """
@@ -14,29 +15,22 @@ from collections.abc import Callable, Sequence
 from random import random
 from time import monotonic
 
-from chronicle.core.delivery import Delivery
-from chronicle.core.machine import Event
-from chronicle.core.outcome import Action, Fatal, Outcome
+from chronicle.core.outcome import Action, Fatal, Outcome, Revoked
 from chronicle.core.settlement import Settlement, interrupted, not_taken
 from chronicle.engine.bounds import BoundsWatch
 from chronicle.engine.breaker import SealBreaker
 from chronicle.engine.delays import Delays
-from chronicle.engine.job import Ending, Exit, Job, concluded
+from chronicle.engine.holdings import Holdings
+from chronicle.engine.job import Ending, Exit, Job
 from chronicle.engine.reconnect import Patience
 from chronicle.engine.run_events import RunEvents
-from chronicle.errors import (
-    BrokerError,
-    BrokerRefused,
-    BrokerUnreachable,
-    ChronicleError,
-    ConnectionLost,
-    OperatorError,
-)
+from chronicle.engine.shutdown import Shutdown
+from chronicle.errors import BrokerError, BrokerRefused, BrokerUnreachable, ConnectionLost, OperatorError
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
 from chronicle.telemetry.redaction import trace_of
-from chronicle.transports.seam import Transport
+from chronicle.transports.seam import Closing, Transport
 from chronicle.transports.waker import Waker
 from chronicle.workers.base import make_workers
 from chronicle.workers.mailbox import Mailbox, watch_other_threads
@@ -62,22 +56,19 @@ class Runner:
         self.counters = Counters()
         self._job = job
         self._transport = transport
+        self._promises = transport.promises
         self._observer = observer
-        self._tell = RunEvents(observer, transport.promises.transport)
+        self._tell = RunEvents(observer, self._promises.transport, self.counters)
         self._clock = clock
-        self._patience = Patience(job.lifecycle, transport.promises.backoff, luck, now)
+        self._patience = Patience(job.lifecycle, self._promises.backoff, luck, now)
         self._waker = Waker()
         self._mailbox = Mailbox(transport.wake)
         self._workers = make_workers(job.syncer, job.pipeline, job.policy, job.concurrency, self._mailbox)
-        self._shelf = Delays(transport.promises)
-        self._asked: str | None = None  # to stop, and why
-        self._ending: Ending | None = None  # decided, perhaps still draining
-        self._deadline: float | None = None  # of the drain
-        self._over = False
+        self._delays = Delays(self._promises)
+        self._shutdown = Shutdown(self.counters)
         self._connected = False
-        self._held: set[Delivery] = set()  # received on this connection and not settled
-        self._running = 0  # handed to workers and not come back, on whatever connection
-        self._unfinished = 0  # given back to the broker because this process ends
+        self._taking = False  # the transport may bring new deliveries
+        self._holdings = Holdings(self.counters, observer)
         self._watch = BoundsWatch(job.bounds, now)
         self._seals = SealBreaker()
         self._ticked = now
@@ -85,8 +76,7 @@ class Runner:
 
     def stop(self, reason: str) -> None:
         """Ask for a drain. Safe in a signal handler and from any thread."""
-        if self._asked is None:
-            self._asked = reason
+        self._shutdown.ask(reason)
         self._waker.wake()
         self._transport.wake()
 
@@ -104,12 +94,12 @@ class Runner:
     def _loop(self) -> None:
         try:
             with watch_other_threads(self._mailbox):
-                while not self._over:
+                while not self._shutdown.over:
                     self._step()
         finally:
             # What is left goes back to the broker now: no syncer starts on it any more.
-            self._running -= len(self._workers.discard())
-            self._transport.close()
+            self._holdings.running -= len(self._workers.discard())
+            self._transport.close(self._shutdown.closing)
 
     def _step(self) -> None:
         try:
@@ -128,8 +118,6 @@ class Runner:
     # --- connecting ---------------------------------------------------------------------------------
 
     def _connect(self) -> None:
-        machine = self._transport.machine
-        machine.fire(Event.CONNECT if machine.can(Event.CONNECT) else Event.BACKOFF_EXPIRED)
         too_late = self._patience.try_from(self._clock())
         try:
             queued = self._transport.open(lambda: self._stopping() or too_late(self._clock()))
@@ -147,13 +135,12 @@ class Runner:
             self.counters.queued = queued
         now = self._clock()
         self._tell.ready(self._job, queued, self._patience.tries + 1, self._patience.away(now))
-        self._connected = True
+        self._connected = self._taking = True
         self._patience.connected(now)
         self._watch.connected(now)
 
-    def _failed_try(self, error: ChronicleError) -> None:
-        self._transport.machine.fire(Event.FAILED)
-        self._transport.close()
+    def _failed_try(self, error: BrokerRefused | BrokerError) -> None:
+        self._transport.close(Closing.LOST)
         now = self._clock()
         delay = self._patience.failed(now)
         self._patience.saw(error)
@@ -161,32 +148,39 @@ class Runner:
             return
         tries = self._patience.tries
         if delay is None:
-            self._decide(Exit.UNREACHABLE, f"{error}; given up after {tries} tries")
+            self._shutdown.decide(Exit.UNREACHABLE, f"{error}; given up after {tries} tries")
             return
         self._tell.retry(error, tries, delay)
         self._sleep_until(now + delay)
 
     def _lost(self, error: ConnectionLost) -> None:
-        """The connection is gone, and with it everything that was received on it."""
+        """The connection is gone, and with it, as a rule, everything that was received on it."""
         now = self._clock()
-        self._connected = False
-        self._transport.machine.fire(Event.FAILED)
-        self._transport.close()
-        self._running -= len(self._workers.discard())
-        lost = self._shelf.empty()
-        if self._stopping():
-            self._unfinished += sum(settlement.delivery in self._held for settlement in lost)
-        self._account([not_taken(settlement, str(error)) for settlement in lost])
-        if self._stopping():
-            self._leave([interrupted(delivery) for delivery in self._held])
-        self._held.clear()
+        self._connected = self._taking = False
+        self._transport.close(Closing.LOST)
+        if not self._promises.settles or (self._promises.late_results and not self._stopping()):
+            self._delays.send_again()
+        else:
+            self._forget(error)
         self.counters.reconnects += 1
-        self._tell.lost(error, self._running)
+        self._tell.lost(error, self._holdings.running)
         delay = self._patience.lost(error, now)
         if not self._given_up(error):
             self._sleep_until(now + delay)
 
-    def _given_up(self, error: ChronicleError) -> bool:
+    def _forget(self, error: ConnectionLost) -> None:
+        """Everything that is held is the broker's again."""
+        holdings = self._holdings
+        holdings.running -= len(self._workers.discard())
+        lost = self._delays.empty()
+        unfinished = sum(settlement.delivery in holdings.held for settlement in lost)
+        self._account([not_taken(settlement, str(error)) for settlement in lost])
+        if self._stopping():
+            holdings.unfinished += unfinished
+            self._leave([interrupted(delivery) for delivery in holdings.held])
+        holdings.held.clear()
+
+    def _given_up(self, error: BrokerRefused | BrokerError) -> bool:
         """Whether the broker has sent the same nonsense once too often (RB13); then the end is decided."""
         if self._patience.unreadable:
             self._fail(Exit.FATAL, f"{error}; the same again after every reconnect", name=events.UNREADABLE)
@@ -196,7 +190,7 @@ class Runner:
         """Wait away from the broker; a stop or the end of `--max-time` ends the wait, late results do not."""
         while not self._stopping() and (left := due - self._clock()) > 0:
             if self._watch.time_is_up(self._clock()):
-                self._decide(Exit.UNREACHABLE, "time is up, and the broker is away")
+                self._shutdown.decide(Exit.UNREACHABLE, "time is up, and the broker is away")
                 return
             self._waker.wait(min(left, PULSE))
             self._take_late()
@@ -204,8 +198,11 @@ class Runner:
 
     def _take_late(self) -> None:
         """Results of deliveries whose connection is gone."""
+        if self._promises.late_results and not self._stopping():
+            self._take_finished(self._clock())
+            return
         late = self._mailbox.take()
-        self._running -= len(late)
+        self._holdings.running -= len(late)
         for settlement in late:
             self._watch_for_fatal(settlement.outcome)
         self._account(self._transport.settle(late))
@@ -218,7 +215,7 @@ class Runner:
         return self._transport.fileno() if can else None
 
     def _needed_at_home(self) -> bool:
-        return self._stopping() or self._watch.asks_broker(len(self._held))
+        return self._stopping() or self._watch.asks_broker(len(self._holdings))
 
     def _lent_turn(self, patience: float) -> float | None:
         if not self._stopping():
@@ -230,10 +227,15 @@ class Runner:
         """One turn; lent, it waits no longer than that and begins nothing that takes time."""
         now = self._clock()
         self._take_finished(now)
-        self._account(self._transport.settle(self._shelf.due(now)))
-        self._shelf.told()
+        if self._taking and self._shutdown.failing:
+            # Cancelled before anything is settled: nobody would handle what the broker pushes now (D-17).
+            if lent is not None:
+                return  # it takes a moment, so it is done at home
+            self._take_no_more(FATAL_GRACE)
+        self._account(self._transport.settle(self._delays.due(now)))
+        self._delays.told()
         self._plan(now, at_home=lent is None)
-        if self._over:
+        if self._shutdown.over:
             return
         self._mailbox.pump_sleeps = True
         batch = self._transport.receive(
@@ -242,44 +244,40 @@ class Runner:
         self._mailbox.pump_sleeps = False
         self._watch.turned(batch, now)
         if batch:
-            self._patience.delivered()
-            self.counters.received += len(batch)
-            self._running += len(batch)
-            self._held.update(batch)
+            self._holdings.received(batch)
             self._workers.submit(batch)
 
     def _take_finished(self, now: float) -> None:
         finished = self._mailbox.take()
-        self._running -= len(finished)
+        self._holdings.running -= len(finished)
         for settlement in finished:
-            if settlement.verdict.action is Action.LEAVE:
+            if isinstance(settlement.outcome, Revoked):
+                self._delays.put(settlement, now)
+            elif settlement.verdict.action is Action.LEAVE:
                 self._watch_for_fatal(settlement.outcome)
                 self._leave((settlement,))
             elif self._seals.broken_by(settlement):
                 self._fail(Exit.OPERATOR, self._seals.problem, name=events.CIRCUIT_OPEN)
                 self._leave((interrupted(settlement.delivery),))
             else:
-                self._shelf.put(settlement, now)
+                self._delays.put(settlement, now)
 
     def _account(self, settled: Sequence[Settlement]) -> None:
-        if not settled:
-            return
-        for settlement in settled:
-            self._held.discard(settlement.delivery)
-            self.counters.settled(settlement)
-        self._observer.settled(settled)
+        if self._holdings.settled(settled):
+            self._patience.progressed()
 
     def _timeout(self, now: float) -> float:
         """How long the broker may keep the pump waiting."""
-        if self._mailbox or self._watch.hurries(len(self._held)) or (self._ending and not self._held):
+        ended = self._shutdown.ending is not None and not self._holdings
+        if self._mailbox or ended or self._watch.hurries(len(self._holdings)):
             return 0.0
-        return min(PULSE, self._shelf.wait(now))
+        return min(PULSE, self._delays.wait(now))
 
     def _room(self) -> int:
         """How many more deliveries may be held: the backpressure (D-7)."""
-        if self._failing():
+        if self._shutdown.failing:
             return 0
-        room = self._job.prefetch - len(self._held)
+        room = self._job.prefetch - len(self._holdings)
         return max(0, min(room, self._job.bounds.remaining(self.counters.received)))
 
     def _watch_for_fatal(self, outcome: Outcome) -> None:
@@ -287,58 +285,57 @@ class Runner:
             self._fail(Exit.FATAL, outcome.reason, outcome.trace)
 
     def _tick(self) -> None:
+        self._tell.notices(self._transport.notices)
         now = self._clock()
         if now - self._ticked >= PULSE:
             self._ticked = now
-            self.counters.inflight = self._running
+            self._delays.release_revoked()
+            self.counters.inflight = self._holdings.running
             self._observer.tick(self.counters)
 
     # --- ending -------------------------------------------------------------------------------------
 
     def _stopping(self) -> bool:
-        return self._asked is not None or self._ending is not None or self._mailbox.crash is not None
+        return self._shutdown.begun or self._mailbox.crash is not None
 
     def _plan(self, now: float, at_home: bool) -> None:
         """See whether it is time to stop, and whether a drain is over."""
         self._watch_for_crash()
-        if self._ending is None:
-            depth = self._transport.depth if at_home else lambda: None  # asking takes time
-            reason = self._asked or self._watch.reached(now, self.counters, len(self._held), depth)
+        if self._shutdown.ending is None:
+            is_empty = self._transport.is_empty if at_home else lambda: None  # asking takes time
+            held = len(self._holdings)
+            reason = self._shutdown.asked or self._watch.reached(now, self.counters, held, is_empty)
             if reason and at_home:
                 self._begin_drain(reason, now)
             elif reason:
-                self._asked = reason
-        elif not self._held and (self._watch.quiet or not self._room()):
-            self._finish(Event.ALL_SETTLED)
-        elif self._deadline is not None and now >= self._deadline:
-            self._finish(Event.DEADLINE)
-
-    def _decide(self, code: Exit, reason: str, trace: str = "") -> None:
-        self._ending = Ending(code, reason, self.counters, trace=trace)
+                self._shutdown.ask(reason)
+        elif not self._holdings and (self._watch.quiet or not self._room()):
+            self._finish(Closing.SETTLED)
+        elif self._shutdown.is_late(now):
+            self._finish(Closing.DEADLINE)
 
     def _begin_drain(self, reason: str, now: float) -> None:
-        self._tell.stopping(reason, len(self._held))
-        self._decide(Exit.DONE, reason)
-        self._deadline = now + self._job.lifecycle.drain_timeout
-        self._shelf.hurry()
-        self._transport.machine.fire(Event.STOP)
-        self._transport.stop()
+        self._tell.stopping(reason, len(self._holdings))
+        self._shutdown.decide(Exit.DONE, reason)
+        self._shutdown.deadline = now + self._job.lifecycle.drain_timeout
+        self._delays.hurry()
+        self._take_no_more(self._job.lifecycle.drain_timeout)
 
-    def _failing(self) -> bool:
-        return self._ending is not None and self._ending.code is not Exit.DONE
+    def _take_no_more(self, patience: float) -> None:
+        self._taking = False
+        self._transport.stop(patience)
 
     def _fail(self, code: Exit, reason: str, trace: str = "", name: str = events.FATAL) -> None:
         """Stop for a reason that nothing can mend: settle what is finished, wait a moment, go (D-17)."""
-        if self._failing():
+        if self._shutdown.failing:
             return
         self._tell.failed(name, reason, trace)
-        self._decide(code, reason, trace)
-        self._deadline = self._clock() + FATAL_GRACE
+        self._shutdown.decide(code, reason, trace)
+        self._shutdown.deadline = self._clock() + FATAL_GRACE
         discarded = self._workers.discard()
-        self._running -= len(discarded)
+        self._holdings.running -= len(discarded)
         self._leave([interrupted(delivery) for delivery in discarded])
-        self._shelf.hurry()
-        self._transport.machine.fire(Event.STOP)
+        self._delays.hurry()
 
     def _watch_for_crash(self) -> None:
         error = self._mailbox.crash
@@ -350,39 +347,41 @@ class Runner:
     def _drain_offline(self) -> None:
         """The connection is gone: let running syncers end, they do their work in the world outside."""
         self._watch_for_crash()
-        if self._ending is None:
-            reason = self._asked or ""
+        if self._shutdown.ending is None:
+            reason = self._shutdown.asked or ""
             self._tell.stopping(reason, unsettled=0)
-            self._decide(Exit.DONE, reason)
-        if self._deadline is None:
-            self._deadline = self._clock() + self._job.lifecycle.drain_timeout
-            self._transport.machine.fire(Event.STOP)
-        if self._running and not self._mailbox:
+            self._shutdown.decide(Exit.DONE, reason)
+        if self._shutdown.deadline is None:
+            self._shutdown.deadline = self._clock() + self._job.lifecycle.drain_timeout
+            self._transport.stop(0.0)
+        if self._holdings.running and not self._mailbox:
             self._waker.wait(PULSE)
         self._take_late()
-        if not self._running:
-            self._finish(Event.ALL_SETTLED)
-        elif self._clock() >= self._deadline:
+        if not self._holdings.running:
+            self._finish(Closing.SETTLED)
+        elif self._shutdown.is_late(self._clock()):
             # Some of them may have been counted when their connection was lost.
-            self._unfinished = max(self._unfinished, self._running)
-            self._finish(Event.DEADLINE)
+            self._holdings.unfinished = max(self._holdings.unfinished, self._holdings.running)
+            self._finish(Closing.DEADLINE)
 
-    def _finish(self, event: Event) -> None:
+    def _finish(self, why: Closing) -> None:
         """Name what stays unfinished, and leave the loop."""
-        self._leave([interrupted(delivery) for delivery in self._held])
-        self._transport.machine.fire(event)
-        self._over = True
+        self._leave([interrupted(delivery) for delivery in self._holdings.held])
+        if self._connected:
+            self._account(self._transport.settle(self._delays.due(self._clock())))
+        self._shutdown.finish(why)
 
     def _leave(self, left: Sequence[Settlement]) -> None:
-        """These are not settled: the broker has them back when the connection closes."""
-        self._unfinished += len(left)
-        self._held.difference_update(settlement.delivery for settlement in left)
-        if left:
-            self._observer.settled(left)
+        """Nobody handles these here: the broker has them back when the connection closes, at the latest."""
+        self._holdings.given_up(left)
+        if self._connected:
+            self._delays.extend(left)
+        else:
+            self._account(left)
 
     def _leave_syncer(self) -> tuple[bool, bool]:
         """Leave the syncer's context: whether a syncer is still running, and whether leaving failed."""
-        patience = LEAVING if self._running else max(LEAVING, self._job.lifecycle.drain_timeout)
+        patience = LEAVING if self._holdings.running else max(LEAVING, self._job.lifecycle.drain_timeout)
         try:
             return not self._workers.stop(patience), False
         except BaseException as error:
@@ -391,10 +390,10 @@ class Runner:
 
     def _end(self) -> Ending:
         """Leave the syncer, and say how it all ended."""
-        assert self._ending is not None
         stuck, broken = self._leave_syncer()
-        ending = concluded(self._ending, self._unfinished, stuck=stuck, broken=broken)
-        self.counters.inflight = self._running
-        self._tell.stopped(ending, self._unfinished)
+        unfinished = self._holdings.unfinished
+        ending = self._shutdown.concluded(unfinished, stuck=stuck, broken=broken)
+        self.counters.inflight = self._holdings.running
+        self._tell.stopped(ending, unfinished)
         self._observer.close(self.counters)
         return ending

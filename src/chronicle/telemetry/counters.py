@@ -15,7 +15,7 @@ class Counters:
     """
 
     __slots__ = ("ack", "ack_retry", "dead_lettered", "dropped", "inflight", "nack", "queued", "received",
-                 "reconnects", "requeued", "retried", "sealed", "stale")  # fmt: skip
+                 "reconnects", "requeued", "retried", "sealed", "stale", "states")  # fmt: skip
 
     def __init__(self) -> None:
         self.queued = 0
@@ -31,6 +31,11 @@ class Counters:
         self.inflight = 0
         self.stale = 0
         self.sealed = 0
+        self.states: dict[str, int] = {}  # how often the consumer came into each (R-000-3)
+
+    def entered(self, state: str) -> None:
+        """The consumer moved to this state."""
+        self.states[state] = self.states.get(state, 0) + 1
 
     def settled(self, settlement: Settlement) -> None:
         """Count what became of one delivery; a verdict counts only when it was carried out."""
@@ -52,7 +57,7 @@ class Counters:
                 self.nack += 1
             elif action is Action.DROP:
                 self.dropped += 1
-        elif fate is Fate.STALE:
+        elif fate is Fate.STALE and settlement.verdict.action is not Action.LEAVE:
             self.stale += 1
         elif fate is Fate.FAILED:
             self.ack_retry += 1

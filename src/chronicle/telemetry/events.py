@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
-from chronicle.core.outcome import Action, Synced
+from chronicle.core.outcome import Action, Revoked, Synced
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.redaction.secrets import cap, clean, redact
@@ -146,10 +146,12 @@ def verdict_facts(
 
 def _name(settlement: Settlement) -> tuple[str, int]:
     action = settlement.verdict.action
-    if settlement.fate is Fate.STALE:
+    if isinstance(settlement.outcome, Revoked):
+        return LEFT, logging.INFO
+    if settlement.fate is Fate.STALE and action is not Action.LEAVE:
         return STALE, logging.WARNING
     if settlement.fate is Fate.FAILED:
-        return SETTLE_FAILED, logging.WARNING
+        return SETTLE_FAILED, logging.ERROR
     name, level = _NAMES[action]
     # An ack with a note, or of a message that failed (`--on-failure ack`), deserves a look.
     return name, max(level, logging.WARNING)

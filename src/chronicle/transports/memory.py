@@ -18,11 +18,12 @@ from itertools import count, islice
 from typing import Final
 
 from chronicle.core.delivery import Delivery
-from chronicle.core.machine import Event, Machine
+from chronicle.core.machine import Machine
+from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate, Settlement
-from chronicle.core.states import RABBIT, Rabbit
-from chronicle.transports.seam import Promises
+from chronicle.core.states import EMBEDDED, Embedded, EmbeddedEvent
+from chronicle.transports.seam import Closing, Promises
 from chronicle.transports.waker import Waker
 
 NEVER: Final = float("inf")
@@ -41,7 +42,8 @@ class MemoryTransport:
         clock: Callable[[], float] = time.monotonic,
         place: str = "memory",
     ) -> None:
-        self.machine = Machine(RABBIT, Rabbit.DISCONNECTED)
+        self.machine = Machine(EMBEDDED, Embedded.CLOSED)
+        self.notices: deque[Notice] = deque()
         self.place = place
         self._source = iter(source)
         self._unread = len(source) if isinstance(source, Sized) else None  # None: nobody knows
@@ -56,12 +58,12 @@ class MemoryTransport:
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
         """Begin; how many messages there are, if the source tells."""
+        self.machine.fire(EmbeddedEvent.OPEN)
         if stopping():
             return None
         self._stopped = False
-        for event in (Event.OPEN, Event.QOS_OK, Event.CONSUME_OK):
-            self.machine.fire(event)
-        return self.depth()
+        self.machine.fire(EmbeddedEvent.OPENED)
+        return self._depth()
 
     def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
         """Take what is due and then what is new; wait only for something that is kept back, or `wake`."""
@@ -87,20 +89,26 @@ class MemoryTransport:
                 del self._held[id(settlement.delivery)]
         return work
 
-    def depth(self) -> int | None:
-        """How many messages wait; None as long as the source has not said how many it has, or that is all."""
+    def is_empty(self) -> bool | None:
+        """Whether nothing waits; None as long as the source has not said how many it has, or that is all."""
+        depth = self._depth()
+        return None if depth is None else depth == 0
+
+    def _depth(self) -> int | None:
         return None if self._unread is None else self._unread + len(self._ready) + len(self._later)
 
-    def stop(self) -> None:
+    def stop(self, patience: float) -> None:  # noqa: ARG002 - there is nobody to wait for
         """Hand out nothing more; what is held can still be settled."""
         self._stopped = True
-        if self.machine.state == Rabbit.SHUTTING_DOWN:
-            self.machine.fire(Event.CANCEL_OK)
+        self.machine.fire(EmbeddedEvent.STOP)
 
-    def close(self) -> None:
+    def close(self, why: Closing = Closing.SETTLED) -> None:
         """Take back what was not settled, untouched and in its order."""
         self._ready.extendleft(copy.copy(delivery) for delivery in reversed(self._held.values()))
         self._held.clear()
+        if why is not Closing.LOST:
+            self.machine.fire(EmbeddedEvent.STOP)
+        self.machine.fire(EmbeddedEvent(why))
 
     def wake(self) -> None:
         """End a wait in `receive`. Called from any thread."""

@@ -6,10 +6,12 @@ Rule 3: a transport never decides what becomes of a message. It carries verdicts
         delivery came from, or reports them as stale.
 Rule 4: what a transport can promise is data (`Promises`), so that options it cannot honour are refused
         before the first message.
+Rule 5: a transport moves its own machine. Its states and events are its own; the engine only calls verbs.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,6 +20,7 @@ from typing import Any, Protocol, Self
 from chronicle.core.backoff import Backoff
 from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
+from chronicle.core.notice import Notice
 from chronicle.core.policy import OnExhausted, OnFailure, Policy
 from chronicle.core.settlement import Settlement
 from chronicle.core.topology import QueueOptions
@@ -42,6 +45,7 @@ class Promises:
     delays: bool = False  # keeps a requeued message back for `verdict.delay` by itself
     retries: bool = True  # carries Action.RETRY out
     counts: bool = False  # `delivery.counted` is the broker's own count of tries
+    late_results: bool = False  # what was received may still be settled after a reconnect
     backoff: Backoff = field(default_factory=lambda: Backoff(0.25, 10.0))  # between reconnects (D-6)
 
 
@@ -104,11 +108,20 @@ class Outgoing:
     properties: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Closing(StrEnum):
+    """Why a transport is closed."""
+
+    LOST = "lost"  # there is no connection, or none could be made; it may be opened again
+    SETTLED = "settled"  # everything is settled
+    DEADLINE = "deadline"  # the time to settle is over: do not wait for the broker
+
+
 class Transport(Protocol):
     """One queue of one broker, as the engine sees it."""
 
     promises: Promises
     machine: Machine
+    notices: deque[Notice]  # for the log; the engine takes them out every turn
 
     @property
     def place(self) -> str:
@@ -131,17 +144,21 @@ class Transport(Protocol):
         """Begin to carry these verdicts out; all that became final since the last call, with their fate.
 
         A verdict that needs the broker's word (a confirmed publish, a commit) becomes final in a later
-        call. Raises ConnectionLost; what was not returned then is still with the broker.
+        call. LEAVE says that nobody will handle the delivery here: it goes back as it came. Raises
+        ConnectionLost; what was not returned then is still with the broker.
         """
 
-    def depth(self) -> int | None:
-        """How many messages wait in the queue now, if the broker tells."""
+    def is_empty(self) -> bool | None:
+        """Whether nothing waits in the queue now, if the broker tells; no dearer for a long queue."""
 
-    def stop(self) -> None:
-        """Take in nothing new; go on settling."""
+    def stop(self, patience: float) -> None:
+        """Take in nothing new; go on settling. Waits at most `patience` seconds for the broker's answer.
 
-    def close(self) -> None:
-        """Give back what was not settled, and let go. Never raises, never waits long."""
+        Also called without a connection, and more than once.
+        """
+
+    def close(self, why: Closing = Closing.SETTLED) -> None:
+        """Give back what was not settled, and let go. Never raises, never waits long; may be called twice."""
 
     def wake(self) -> None:
         """End a wait in `receive`. Called from any thread."""

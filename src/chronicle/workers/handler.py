@@ -13,7 +13,7 @@ from typing import Any
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.names import names_in
-from chronicle.core.outcome import Asked, Failed, Fatal, Invalid, Outcome, Synced
+from chronicle.core.outcome import Asked, Failed, Fatal, Invalid, Outcome, Revoked, Synced
 from chronicle.core.pipeline import Pipeline, Prepared, Schema
 from chronicle.core.policy import OnException, Policy, decide
 from chronicle.core.settlement import Settlement
@@ -22,6 +22,7 @@ from chronicle.telemetry.redaction import mask, trace_of
 
 SYNCED = Synced()
 FAILED = Failed()
+REVOKED = Revoked()
 
 
 class Handler:
@@ -66,6 +67,8 @@ class Handler:
         return self._settlement(delivery, outcome, started, prepared)
 
     def _prepare(self, delivery: Delivery) -> Prepared | Outcome:
+        if delivery.lease is not None and delivery.lease.over:
+            return REVOKED
         try:
             return self._pipeline.exhausted(delivery) or self._pipeline.prepare(delivery)
         except CannotDecrypt as error:

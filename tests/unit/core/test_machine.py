@@ -6,41 +6,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronicle.core.machine import Event, Machine
-from chronicle.core.states import RABBIT, Rabbit
+from chronicle.core.machine import Machine
+from chronicle.core.states import RABBIT, Rabbit, RabbitEvent
 
 
 def test_it_follows_the_arrow_and_tells_who_watches() -> None:
-    seen: list[tuple[str, str, Event]] = []
+    seen: list[tuple[str, str, str]] = []
     machine = Machine(RABBIT, Rabbit.DISCONNECTED, lambda *move: seen.append(move))
-    assert machine.fire(Event.CONNECT) == Rabbit.CONNECTING
-    assert machine.fire(Event.FAILED) == machine.state == Rabbit.RECONNECTING
+    assert machine.fire(RabbitEvent.CONNECT) == Rabbit.CONNECTING
+    assert machine.fire(RabbitEvent.FAILED) == machine.state == Rabbit.RECONNECTING
     assert seen == [
-        (Rabbit.DISCONNECTED, Rabbit.CONNECTING, Event.CONNECT),
-        (Rabbit.CONNECTING, Rabbit.RECONNECTING, Event.FAILED),
+        (Rabbit.DISCONNECTED, Rabbit.CONNECTING, RabbitEvent.CONNECT),
+        (Rabbit.CONNECTING, Rabbit.RECONNECTING, RabbitEvent.FAILED),
     ]
 
 
 def test_rule_2_an_event_without_an_arrow_is_a_defect() -> None:
     machine = Machine(RABBIT, Rabbit.DISCONNECTED)
-    assert not machine.can(Event.CONSUME_OK)
+    assert not machine.can(RabbitEvent.CONSUME_OK)
     with pytest.raises(AssertionError, match="no arrow for consume_ok from Disconnected"):
-        machine.fire(Event.CONSUME_OK)
+        machine.fire(RabbitEvent.CONSUME_OK)
     assert machine.state == Rabbit.DISCONNECTED
 
 
 def test_rule_2_the_same_stop_twice_is_silent() -> None:
-    seen: list[tuple[str, str, Event]] = []
+    seen: list[tuple[str, str, str]] = []
     machine = Machine(RABBIT, Rabbit.DELIVERING)
     machine.watch(lambda *move: seen.append(move))
-    machine.fire(Event.STOP)
-    machine.fire(Event.STOP)
+    machine.fire(RabbitEvent.STOP)
+    machine.fire(RabbitEvent.STOP)
     assert len(seen) == 1
 
 
-@given(st.lists(st.sampled_from(list(Event)), max_size=40))
-def test_every_walk_stays_on_the_table_and_every_move_is_told(events: list[Event]) -> None:
-    moves: list[tuple[str, str, Event]] = []
+@given(st.lists(st.sampled_from(list(RabbitEvent)), max_size=40))
+def test_every_walk_stays_on_the_table_and_every_move_is_told(events: list[RabbitEvent]) -> None:
+    moves: list[tuple[str, str, str]] = []
     machine = Machine(RABBIT, Rabbit.DISCONNECTED, lambda *move: moves.append(move))
     for event in events:
         if machine.can(event):

@@ -12,11 +12,11 @@ SOME: list[Delivery] = [delivery(b"x")]
 
 
 def reached(
-    watch: BoundsWatch, now: float = 0, held: int = 0, depth: int | None = 0, received: int = 0
+    watch: BoundsWatch, now: float = 0, held: int = 0, empty: bool | None = True, received: int = 0
 ) -> str:
     counters = Counters()
     counters.received = received
-    return watch.reached(now, counters, held, lambda: depth)
+    return watch.reached(now, counters, held, lambda: empty)
 
 
 def quiet(bounds: Bounds) -> BoundsWatch:
@@ -71,11 +71,11 @@ class TestUntilEmpty:
         assert reached(watch) == "", "it is asked anew"
 
     def test_something_waits_or_nobody_knows(self) -> None:
-        for depth in (1, None):
+        for empty in (False, None):
             watch = quiet(Bounds(until_empty=True))
-            reached(watch, depth=depth)
+            reached(watch, empty=empty)
             watch.turned([], now=0)
-            assert reached(watch, depth=depth) == ""
+            assert reached(watch, empty=empty) == ""
             assert not watch.hurries(held=0)
 
     def test_something_is_held(self) -> None:
@@ -89,7 +89,7 @@ class TestUntilEmpty:
         reached(watch)
         watch.connected(now=0)
         watch.turned([], now=0)
-        assert reached(watch, depth=1) == ""
+        assert reached(watch, empty=False) == ""
 
     def test_what_was_requeued_is_waited_for_a_while(self) -> None:
         """A quorum queue calls itself empty until it has taken a message back."""
@@ -97,17 +97,17 @@ class TestUntilEmpty:
         counters = Counters()
         counters.requeued = 1
         for _ in range(3):
-            assert watch.reached(100, counters, 0, lambda: 0) == ""
+            assert watch.reached(100, counters, 0, lambda: True) == ""
             watch.turned([], now=100)
         watch.turned([delivery(b"x", redelivered=True)], now=101)
         watch.turned([], now=101)
-        watch.reached(101, counters, 0, lambda: 0)
-        assert watch.reached(101, counters, 0, lambda: 0) == "the queue is empty"
+        watch.reached(101, counters, 0, lambda: True)
+        assert watch.reached(101, counters, 0, lambda: True) == "the queue is empty"
 
     def test_but_not_for_ever_somebody_else_may_have_got_it(self) -> None:
         watch = quiet(Bounds(until_empty=True))
         counters = Counters()
         counters.requeued = 1
-        assert watch.reached(100, counters, 0, lambda: 0) == ""
-        watch.reached(200, counters, 0, lambda: 0)
-        assert watch.reached(200, counters, 0, lambda: 0) == "the queue is empty"
+        assert watch.reached(100, counters, 0, lambda: True) == ""
+        watch.reached(200, counters, 0, lambda: True)
+        assert watch.reached(200, counters, 0, lambda: True) == "the queue is empty"

@@ -62,7 +62,7 @@ class TestAfterwards:
         patience = self.connected()
         for now in range(3):
             patience.failed(now)
-        patience.delivered()
+        patience.progressed()
         assert patience.lost(LOST, now=4) == 1.0
 
     def test_so_does_one_that_lived(self) -> None:
@@ -98,7 +98,7 @@ class TestUnreadable:
         for _ in range(times):
             patience.connected(now=0)
             if delivering:
-                patience.delivered()
+                patience.progressed()
             patience.lost(error, now=0)
 
     def test_five_in_a_row_are_enough(self) -> None:

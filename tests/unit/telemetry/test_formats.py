@@ -92,7 +92,7 @@ def test_r_000_44_46_a_line_per_delivery_with_its_facts() -> None:
         (settlement(Action.LEAVE, Interrupted(), fate=Fate.OPEN), "message.left", "warning"),
         (settlement(Action.LEAVE, Fatal("raised")), "message.left", "warning"),
         (settlement(fate=Fate.STALE), "message.stale", "warning"),
-        (settlement(fate=Fate.FAILED, error="channel closed"), "message.settle_failed", "warning"),
+        (settlement(fate=Fate.FAILED, error="channel closed"), "message.settle_failed", "error"),
     ],
 )
 def test_style_8_one_line_per_verdict_named_after_what_became_of_the_message(

@@ -15,14 +15,16 @@ from __future__ import annotations
 import math
 import shlex
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from chronicle.core.delivery import Delivery
-from chronicle.core.machine import Event, Machine
+from chronicle.core.machine import Machine
+from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate, Settlement
-from chronicle.core.states import RABBIT, Rabbit
+from chronicle.core.states import EMBEDDED, Embedded, EmbeddedEvent
 from chronicle.core.topology import dead_letter_queue
 from chronicle.errors import BrokerRefused, ConnectionLost, NoSuchQueue
 from chronicle.transports.local.address import file_of
@@ -30,7 +32,7 @@ from chronicle.transports.local.contents import story, unpack
 from chronicle.transports.local.owners import Owner, bury, tokens
 from chronicle.transports.local.store import Claim, Row, Store
 from chronicle.transports.local.topology import make_queue
-from chronicle.transports.seam import Connector, Promises
+from chronicle.transports.seam import Closing, Connector, Promises
 from chronicle.transports.waker import Waker
 
 LOOK: Final = 0.05  # seconds between two looks at an idle queue
@@ -44,7 +46,8 @@ class LocalTransport:
     promises = Promises("local", delays=True, counts=True)
 
     def __init__(self, connector: Connector, *, clock: Callable[[], float] = time.time) -> None:
-        self.machine = Machine(RABBIT, Rabbit.DISCONNECTED)
+        self.machine = Machine(EMBEDDED, Embedded.CLOSED)
+        self.notices: deque[Notice] = deque()
         self.place, self._path = file_of(connector.url)
         self._folder = self._path.with_name(f"{self._path.name}-owners")
         self._name = connector.queue
@@ -62,7 +65,8 @@ class LocalTransport:
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
         """Open the file, check the queue, free what dead processes held; how many messages wait."""
-        self.close()
+        self._let_go()
+        self.machine.fire(EmbeddedEvent.OPEN)
         if stopping():
             return None
         if self._declare:
@@ -71,7 +75,6 @@ class LocalTransport:
             raise BrokerRefused(f"{self.place} does not exist", self._how_to_publish())
         try:
             self._store = store = Store(self._path, self.place, durable=False)
-            self.machine.fire(Event.OPEN)
             with store.reading(opening=True):
                 queue, names = store.queue_id(self._name), store.queue_names()
             if queue is None:
@@ -82,15 +85,14 @@ class LocalTransport:
                 )
             self._queue = queue
             self._owner = self._enrol()
-            self.machine.fire(Event.QOS_OK)
             self._patrol(store, self._owner)
             self._seen, self._next, self._stopped = -1, 0, False
             with store.reading(opening=True):
                 waiting = store.count(queue)
         except BaseException:
-            self.close()
+            self._let_go()
             raise
-        self.machine.fire(Event.CONSUME_OK)
+        self.machine.fire(EmbeddedEvent.OPENED)
         return waiting
 
     def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
@@ -121,20 +123,25 @@ class LocalTransport:
             settlement.fate = fates.get(id(settlement), Fate.STALE)
         return work
 
-    def depth(self) -> int | None:
-        """How many messages nobody holds, kept back or not."""
+    def is_empty(self) -> bool | None:
+        """Whether there is no message that nobody holds, kept back or not."""
         store, _ = self._opened()
         with store.reading():
-            return store.count(self._queue)
+            return store.next_available(self._queue) is None
 
-    def stop(self) -> None:
+    def stop(self, patience: float) -> None:  # noqa: ARG002 - there is nobody to wait for
         """Claim nothing more; what is held can still be settled."""
         self._stopped = True
-        if self.machine.state == Rabbit.SHUTTING_DOWN:
-            self.machine.fire(Event.CANCEL_OK)
+        self.machine.fire(EmbeddedEvent.STOP)
 
-    def close(self) -> None:
+    def close(self, why: Closing = Closing.SETTLED) -> None:
         """Give back what was not settled, untouched, and let go."""
+        self._let_go()
+        if why is not Closing.LOST:
+            self.machine.fire(EmbeddedEvent.STOP)
+        self.machine.fire(EmbeddedEvent(why))
+
+    def _let_go(self) -> None:
         store, self._store = self._store, None
         owner, self._owner = self._owner, None
         if store is not None:

@@ -12,6 +12,7 @@ Rule 4 (RB14): the queue is checked passively, on a channel that may die of it. 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import monotonic
@@ -23,10 +24,11 @@ from pika.channel import Channel
 from chronicle.core.backoff import Backoff
 from chronicle.core.deadletters.death import breaks_the_broker
 from chronicle.core.delivery import Delivery
-from chronicle.core.machine import Event, Machine
+from chronicle.core.machine import Machine
+from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate, Settlement
-from chronicle.core.states import RABBIT, Rabbit
+from chronicle.core.states import RABBIT, Rabbit, RabbitEvent
 from chronicle.core.topology import plan
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, ProtocolFault
 from chronicle.transports.rabbitmq.acks import TagLedger
@@ -37,12 +39,17 @@ from chronicle.transports.rabbitmq.courier import Courier
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason, refusal
 from chronicle.transports.rabbitmq.poller import Poller
 from chronicle.transports.rabbitmq.topology import declare
-from chronicle.transports.seam import Connector, DeadLetterKeeper, Promises
+from chronicle.transports.seam import Closing, Connector, DeadLetterKeeper, Promises
 
 NAME = "rabbitmq"
 CONNECT_TIMEOUT = 60.0  # pika's own limits are shorter; this one only keeps a defect from hanging
 ANSWER_TIMEOUT = 10.0  # for one answer of a broker that is connected
 CLOSE_TIMEOUT = 2.0
+ENDINGS = {
+    Closing.LOST: RabbitEvent.FAILED,
+    Closing.SETTLED: RabbitEvent.ALL_SETTLED,
+    Closing.DEADLINE: RabbitEvent.DEADLINE,
+}
 
 
 class RabbitTransport:
@@ -56,6 +63,7 @@ class RabbitTransport:
             backoff=Backoff(0.25, 10.0),
         )
         self.machine = Machine(RABBIT, Rabbit.DISCONNECTED)
+        self.notices: deque[Notice] = deque()
         self._connector = connector
         self._place = place(connector)
         self._consumer_tag = connector.tag
@@ -76,7 +84,9 @@ class RabbitTransport:
     # --- opening ------------------------------------------------------------------------------------
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
-        self.close()
+        self._let_go(0.0)
+        first = self.machine.can(RabbitEvent.CONNECT)
+        self.machine.fire(RabbitEvent.CONNECT if first else RabbitEvent.BACKOFF_EXPIRED)
         if self._connector.declare is not None:
             declare(self._connector, plan(self._connector.queue, self._connector.declare))
         self._end = None
@@ -86,7 +96,7 @@ class RabbitTransport:
         connection = self._connection
         if not self._wait(lambda: bool(connection.is_open), CONNECT_TIMEOUT, stopping):
             return None
-        self.machine.fire(Event.OPEN)
+        self.machine.fire(RabbitEvent.OPEN)
         depth = self._probe()
         if self._connector.retry_delays:
             self._courier = Courier(self._connector, self._poller, self._wait, self._ended)
@@ -95,7 +105,7 @@ class RabbitTransport:
         channel = self._open_channel()
         channel.add_on_cancel_callback(self._cancelled)
         self._ask(lambda done: channel.basic_qos(prefetch_count=self._connector.prefetch, callback=done))
-        self.machine.fire(Event.QOS_OK)
+        self.machine.fire(RabbitEvent.QOS_OK)
         self._channel = channel
         self._ledger = TagLedger(channel.channel_number)
         connection.watch(channel.channel_number)
@@ -108,7 +118,7 @@ class RabbitTransport:
                 callback=done,
             )
         )
-        self.machine.fire(Event.CONSUME_OK)
+        self.machine.fire(RabbitEvent.CONSUME_OK)
         return depth
 
     def _probe(self) -> int:
@@ -126,14 +136,16 @@ class RabbitTransport:
         channel.add_on_close_callback(self._channel_closed)
         return channel
 
-    def _ask(self, request: Callable[[Callable[[Any], None]], object]) -> Any:
+    def _ask(
+        self, request: Callable[[Callable[[Any], None]], object], patience: float = ANSWER_TIMEOUT
+    ) -> Any:
         """Send a request and turn the loop until its answer is here."""
         answers: list[Any] = []
         try:
             request(answers.append)
         except exceptions.AMQPError as error:
             self._ended(error)
-        self._wait(lambda: bool(answers), ANSWER_TIMEOUT)
+        self._wait(lambda: bool(answers), patience)
         return answers[0]
 
     def _wait(
@@ -212,7 +224,7 @@ class RabbitTransport:
             known = (
                 ledger is not None
                 and epoch == self._epoch
-                and not (courier is not None and tag in courier)
+                and not self._is_carried(settlement)
                 and _note(ledger, tag, settlement.verdict.action)
             )
             settlement.fate = Fate.DONE if known else Fate.STALE
@@ -226,6 +238,11 @@ class RabbitTransport:
         if frames:
             connection.emit(frames)
         return [*final, *(settlement for _, settlement in arrived)] if arrived else final
+
+    def _is_carried(self, settlement: Settlement) -> bool:
+        """Whether the courier has it, so that a second verdict comes too late; to leave it is none."""
+        courier, tag = self._courier, settlement.delivery.handle[1]
+        return courier is not None and tag in courier and settlement.verdict.action is not Action.LEAVE
 
     def _carry(self, settlement: Settlement, courier: Courier) -> bool:
         """Give a verdict to the courier, if it is his; whether he has it now."""
@@ -243,14 +260,14 @@ class RabbitTransport:
         settlement.verdict = replace(settlement.verdict, action=action)
         return False
 
-    def depth(self) -> int | None:
+    def is_empty(self) -> bool | None:
         channel = self._channel
         if channel is None:
             return None
         answer = self._ask(
             lambda done: channel.queue_declare(self._connector.queue, passive=True, callback=done)
         )
-        return int(answer.method.message_count)
+        return int(answer.method.message_count) == 0
 
     def wake(self) -> None:
         poller = self._poller
@@ -262,15 +279,26 @@ class RabbitTransport:
 
     # --- ending -------------------------------------------------------------------------------------
 
-    def stop(self) -> None:
+    def stop(self, patience: float) -> None:
+        self.machine.fire(RabbitEvent.STOP)
         channel = self._channel
-        if channel is None:
-            return
+        if channel is None or self.machine.state != Rabbit.SHUTTING_DOWN:
+            return  # not connected, or cancelled before
         self._look_for_the_end()
-        self._ask(lambda done: channel.basic_cancel(self._consumer_tag, callback=done))
-        self.machine.fire(Event.CANCEL_OK)
+        self._ask(
+            lambda done: channel.basic_cancel(self._consumer_tag, callback=done),
+            min(patience, ANSWER_TIMEOUT),
+        )
+        self.machine.fire(RabbitEvent.CANCEL_OK)
 
-    def close(self) -> None:
+    def close(self, why: Closing = Closing.SETTLED) -> None:
+        self._let_go(CLOSE_TIMEOUT if why is Closing.SETTLED else 0.0)
+        if why is not Closing.LOST:
+            self.machine.fire(RabbitEvent.STOP)
+        self.machine.fire(ENDINGS[why])
+
+    def _let_go(self, patience: float) -> None:
+        """End this epoch; wait at most so long for the broker to say goodbye."""
         self._epoch += 1
         self._ledger = None
         connection, poller, courier = self._connection, self._poller, self._courier
@@ -282,7 +310,7 @@ class RabbitTransport:
             for one in open_ones:
                 if not (one.is_closed or one.is_closing):
                     one.close()
-            deadline = monotonic() + CLOSE_TIMEOUT
+            deadline = monotonic() + patience
             while not all(one.is_closed for one in open_ones) and (left := deadline - monotonic()) > 0:
                 poller.turn(left)
         except Exception:
@@ -328,8 +356,8 @@ class RabbitTransport:
 
     def _cancelled(self, _frame: object) -> None:
         self._ended(ConnectionLost(f"{self._place}: the broker cancelled the consumer; is the queue gone?"))
-        if self.machine.can(Event.CANCELLED):
-            self.machine.fire(Event.CANCELLED)
+        if self.machine.can(RabbitEvent.CANCELLED):
+            self.machine.fire(RabbitEvent.CANCELLED)
 
 
 def _note(ledger: TagLedger, tag: int, action: Action) -> bool:

@@ -1,0 +1,17 @@
+"""What a transport saw and the log should tell: a refused copy, an outage, lines of its client library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One line for the log; `level` is one of `logging`'s, `facts` hold ids and sizes and nothing else."""
+
+    event: str
+    level: int
+    text: str
+    facts: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,44 @@
+"""The deliveries this process has, by how far they are, and the counters of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.settlement import Fate, Settlement
+from chronicle.telemetry.counters import Counters
+from chronicle.telemetry.events import Observer
+
+
+class Holdings:
+    """What was received and is not settled; only the pump writes here."""
+
+    def __init__(self, counters: Counters, observer: Observer) -> None:
+        self._counters = counters
+        self._observer = observer
+        self.held: set[Delivery] = set()  # received and not settled
+        self.running = 0  # handed to workers and not come back, on whatever connection
+        self.unfinished = 0  # given back to the broker because this process ends
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def received(self, batch: Sequence[Delivery]) -> None:
+        self._counters.received += len(batch)
+        self.running += len(batch)
+        self.held.update(batch)
+
+    def settled(self, settled: Sequence[Settlement]) -> bool:
+        """Count these and tell of them; whether the broker took any."""
+        if not settled:
+            return False
+        for settlement in settled:
+            self.held.discard(settlement.delivery)
+            self._counters.settled(settlement)
+        self._observer.settled(settled)
+        return any(settlement.fate is Fate.DONE for settlement in settled)
+
+    def given_up(self, left: Sequence[Settlement]) -> None:
+        """These go back to the broker unhandled because this process ends."""
+        self.unfinished += len(left)
+        self.held.difference_update(settlement.delivery for settlement in left)

@@ -1,0 +1,61 @@
+"""Whether a run is ending, why, and until when. Decides; reads no clock and never sleeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chronicle.engine.job import Ending, Exit
+from chronicle.telemetry.counters import Counters
+from chronicle.transports.seam import Closing
+
+
+class Shutdown:
+    """The end of one run, from the first wish for it to the last turn."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self.asked: str | None = None  # somebody wants it to stop, and this is why
+        self.ending: Ending | None = None  # decided, perhaps still draining
+        self.deadline: float | None = None  # of the drain
+        self.closing = Closing.SETTLED
+        self.over = False
+
+    def ask(self, reason: str) -> None:
+        """Somebody wants the run to end; the first reason stands."""
+        if self.asked is None:
+            self.asked = reason
+
+    @property
+    def begun(self) -> bool:
+        return self.asked is not None or self.ending is not None
+
+    @property
+    def failing(self) -> bool:
+        """The run cannot go on: nothing new is taken in, and nobody is waited for longer than a moment."""
+        return self.ending is not None and self.ending.code is not Exit.DONE
+
+    def decide(self, code: Exit, reason: str, trace: str = "") -> None:
+        self.ending = Ending(code, reason, self._counters, trace=trace)
+
+    def is_late(self, now: float) -> bool:
+        return self.deadline is not None and now >= self.deadline
+
+    def time_left(self, now: float) -> float:
+        """Seconds until the deadline; no wait may be longer."""
+        return float("inf") if self.deadline is None else max(0.0, self.deadline - now)
+
+    def finish(self, why: Closing) -> None:
+        self.closing = why
+        self.over = True
+
+    def concluded(self, unfinished: int, *, stuck: bool, broken: bool) -> Ending:
+        """How it ended: what went back unfinished, or a syncer that did not close, is no success."""
+        assert self.ending is not None
+        code, reason = self.ending.code, self.ending.reason
+        if broken:
+            code, reason = (code or Exit.FATAL), f"{reason}; the syncer failed to close"
+        if code is Exit.DONE and (unfinished or stuck):
+            code = Exit.RETURNED
+            reason += "; a syncer does not end" if stuck else ""
+            reason += f"; {unfinished} unfinished messages went back" if unfinished else ""
+        return replace(self.ending, code=code, reason=reason, stuck=stuck)
