@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from chronicle.core.backoff import Backoff
-from chronicle.core.delivery import Delivery
+from chronicle.core.delivery import Delivery, Lease
 from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
@@ -66,6 +66,9 @@ class ScriptedTransport:
         self.queue: deque[Message] = deque()
         self.held: dict[int, Message] = {}
         self.carried: list[Carried] = []  # verdicts the broker got and knew
+        self.left: list[int] = []  # what the engine said nobody will handle
+        self.leases: dict[int, Lease] = {}  # by tag, where a test wants one: `with_leases`
+        self.with_leases = False
         self.asked: list[Handle] = []  # every delivery that was ever settled, stale or not
         self.refusals: deque[ChronicleError] = deque()  # what the next tries to open it raise
         self.away: ChronicleError | None = None  # what all of them raise
@@ -91,7 +94,7 @@ class ScriptedTransport:
         with self._lock:
             if self._open:
                 self._end = self._end or error or ConnectionLost("cut by the test")
-                self._give_back()
+                self._lose()
         self._waker.wake()
 
     def fates(self, action: Action) -> list[int]:
@@ -134,6 +137,7 @@ class ScriptedTransport:
             self.delivered += 1
             self.held[self.delivered] = message
             handle = Handle(self.opened, self.delivered, message.number)
+            lease = self.leases.setdefault(self.delivered, Lease()) if self.with_leases else None
             batch.append(
                 Delivery(
                     message.body,
@@ -141,6 +145,7 @@ class ScriptedTransport:
                     transport="scripted",
                     redelivered=message.redelivered,
                     handle=handle,
+                    lease=lease,
                 )
             )
         self.most_held = max(self.most_held, len(self.held))
@@ -158,11 +163,11 @@ class ScriptedTransport:
         handle: Handle = settlement.delivery.handle
         action = settlement.verdict.action
         if action is Action.LEAVE:  # the queue has it back when the connection closes
-            known = handle.epoch == self.opened and handle.tag in self.held
-            settlement.fate = Fate.DONE if known else Fate.STALE
+            settlement.fate = Fate.DONE if self._is_held(handle) else Fate.STALE
+            self.left.append(handle.number)
             return
         self.asked.append(handle)
-        if handle.epoch != self.opened or handle.tag not in self.held:
+        if not self._is_held(handle):
             settlement.fate = Fate.STALE
             return
         settlement.fate = Fate.DONE
@@ -171,6 +176,15 @@ class ScriptedTransport:
         if action is Action.REQUEUE:
             self.queue.append(replace(message, redelivered=True))
             self._waker.wake()
+
+    def _is_held(self, handle: Handle) -> bool:
+        outlives = self.promises.late_results or not self.promises.settles
+        lease = self.leases.get(handle.tag)
+        return (
+            handle.tag in self.held
+            and (outlives or handle.epoch == self.opened)
+            and not (lease is not None and lease.over)
+        )
 
     def is_empty(self) -> bool | None:
         with self._lock:
@@ -186,7 +200,10 @@ class ScriptedTransport:
 
     def close(self, why: Closing = Closing.SETTLED) -> None:
         with self._lock:
-            self._give_back()
+            if why is Closing.LOST:
+                self._lose()
+            else:
+                self._give_back()
             self._open = False
             if why is not Closing.LOST:
                 self.machine.fire(EmbeddedEvent.STOP)
@@ -203,6 +220,11 @@ class ScriptedTransport:
             raise self._end
         if not self._open:
             raise ConnectionLost("not open")
+
+    def _lose(self) -> None:
+        """A connection ends: the queue has everything back, unless claims outlive it or nothing is kept."""
+        if self.promises.settles and not self.promises.late_results:
+            self._give_back()
 
     def _give_back(self) -> None:
         self.queue.extendleft(replace(message, redelivered=True) for message in reversed(self.held.values()))
