@@ -4,6 +4,8 @@ Rule 1: the loop has a thread of its own, so a call that blocks in it stops othe
         the heartbeats (RB5).
 Rule 2: the tasks live as long as the run and take from one deque; waking goes in a chain, as with threads.
 Rule 3: the loop never dies in silence: whatever ends it, the pump is told.
+Rule 4: every call sees the context variables as the syncer's context left them: a task in which a call has
+        changed one is replaced by a fresh task, because a task cannot get rid of it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
+from contextvars import Context, copy_context
 from typing import Any
 
 from chronicle.core.delivery import Delivery
@@ -50,6 +53,8 @@ class TaskWorkers:
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._problem: BaseException | None = None
         self._answers = True  # as far as anybody knows, nothing blocks the loop
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._context = Context()  # what every call begins with
 
     def start(self) -> None:
         self._thread.start()
@@ -135,7 +140,13 @@ class TaskWorkers:
         if isinstance(error, BaseException):
             self._mailbox.put_crash(error)
 
+    def _hire(self, run: Callable[[Delivery], Coroutine[Any, Any, Settlement]], name: str) -> None:
+        task = self._loop.create_task(self._work(run), name=name, context=self._context.copy())
+        self._tasks.add(task)
+        task.add_done_callback(self._worker_ended)
+
     def _worker_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._mailbox.put_crash(error)
@@ -145,14 +156,15 @@ class TaskWorkers:
         instance = self._syncer.make()
         leave = await self._enter(instance)
         run = self._handler(instance).run_async
-        tasks = [asyncio.create_task(self._work(run), name=f"syncer-{n}") for n in range(self._concurrency)]
-        for task in tasks:
-            task.add_done_callback(self._worker_ended)
+        self._context = copy_context()
+        for number in range(self._concurrency):
+            self._hire(run, f"syncer-{number}")
         self._ready.set()
         await self._over
-        for task in tasks:
+        left = list(self._tasks)
+        for task in left:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*left, return_exceptions=True)
         if leave is not None:
             await leave()
         await self._tidy_up()
@@ -192,6 +204,7 @@ class TaskWorkers:
 
     async def _work(self, run: Callable[[Delivery], Coroutine[Any, Any, Settlement]]) -> None:
         waiting, idle, put = self._waiting, self._idle, self._mailbox.put
+        clean = self._context
         in_a_row = 0
         while not self._over.done():
             try:
@@ -209,6 +222,10 @@ class TaskWorkers:
             if waiting and idle and not self._waking:
                 self._wake_one()
             put(await run(delivery))
+            if copy_context() != clean:  # two pointers as a rule: nobody has set a variable
+                me = asyncio.current_task()
+                self._hire(run, me.get_name() if me else "syncer")
+                return
             in_a_row += 1
             if in_a_row >= FAIRNESS:
                 in_a_row = 0

@@ -3,6 +3,8 @@
 Rule 1: a worker that takes a delivery and sees another wakes one colleague, who does the same: a chain. A
         syncer that does nothing is then run by one thread, a slow one by all of them.
 Rule 2: threads are daemons: a syncer that never returns cannot keep a fatal exit waiting (X4).
+Rule 3: every call sees the context variables as the syncer's context left them: after a call that changed one
+        its thread goes on in a fresh copy.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from contextvars import Context, copy_context
 from time import monotonic
 from typing import Any, Final
 
@@ -45,7 +48,8 @@ class ThreadWorkers:
         self._loan: Loan | None = None
         self._often = max(1, concurrency // 2)  # so many results are worth a turn of the pump
         self._over = False
-        self._context: Any = None
+        self._entered: Any = None
+        self._context = Context()  # what every call begins with
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -60,7 +64,8 @@ class ThreadWorkers:
                 instance.__enter__()
             except BaseException as error:
                 raise self._syncer.did_not_start(error) from error
-            self._context = instance
+            self._entered = instance
+        self._context = copy_context()
         run = self._handler(instance).run
         for number in range(self._concurrency):
             thread = threading.Thread(target=self._work, args=(run,), name=f"syncer-{number}", daemon=True)
@@ -101,8 +106,8 @@ class ThreadWorkers:
             thread.join(max(0.0, deadline - monotonic()))
         if any(thread.is_alive() for thread in self._threads):
             return False
-        if self._context is not None:
-            self._context.__exit__(None, None, None)
+        if self._entered is not None:
+            self._entered.__exit__(None, None, None)
         return True
 
     def _wake_one(self) -> None:
@@ -125,16 +130,21 @@ class ThreadWorkers:
         return loan is not None and loan.turn(patience) is not None
 
     def _work(self, run: Callable[[Delivery], Settlement]) -> None:
-        waiting, idle, mailbox = self._waiting, self._idle, self._mailbox
-        put = mailbox.put
         sleep = threading.Lock()
         sleep.acquire()
+        while not self._context.copy().run(self._shift, run, sleep):
+            pass
+
+    def _shift(self, run: Callable[[Delivery], Settlement], sleep: threading.Lock) -> bool:
+        """Work until a call has left its context changed (False), or all is over (True)."""
+        waiting, idle, mailbox = self._waiting, self._idle, self._mailbox
+        put, clean = mailbox.put, self._context
         while True:
             try:
                 delivery = waiting.popleft()
             except IndexError:
                 if self._over:
-                    return
+                    return True
                 if self._lead(PULSE):
                     continue
                 idle.append(sleep)
@@ -156,3 +166,5 @@ class ThreadWorkers:
             loan = self._loan
             if loan is not None and (len(mailbox) >= self._often or loan.is_late()):
                 loan.turn(0.0)
+            if copy_context() != clean:  # two pointers as a rule: nobody has set a variable
+                return False
