@@ -185,6 +185,8 @@ def tidy(value: Any, hide: Hide) -> Any:
         return float(value)
     if isinstance(value, list | tuple):
         return [tidy(item, hide) for item in value[:50]]
+    if isinstance(value, dict):
+        return {tidy(str(name), hide): tidy(item, hide) for name, item in list(value.items())[:50]}
     return cap(clean(hide(str(value))), _LONGEST_TEXT)
 
 
