@@ -6,7 +6,6 @@ import io
 import logging
 
 import pytest
-from rich.console import Console
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action, Failed, Synced, Verdict
@@ -15,7 +14,9 @@ from chronicle.core.settlement import Fate, Settlement
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.redaction import Secrets
+from chronicle.telemetry.safe_stream import SafeStream
 from chronicle_cli.live import LINES_PER_DRAWING, LiveView, make_live_view
+from chronicle_cli.terminal import console_on
 
 
 class Clock:
@@ -40,8 +41,9 @@ def acked() -> Settlement:
 
 def view_on(width: int = 100, height: int = 30, no_color: bool = True) -> tuple[LiveView, io.StringIO, Clock]:
     stream, clock = io.StringIO(), Clock()
-    console = Console(
-        file=stream,
+    sink = SafeStream(stream)
+    console = console_on(
+        sink,
         force_terminal=True,
         width=width,
         height=height,
@@ -51,7 +53,7 @@ def view_on(width: int = 100, height: int = 30, no_color: bool = True) -> tuple[
         markup=False,
     )
     title = "my_crm:sync ← cus.12.deliver at broker.test"
-    view = LiveView(console, logging.INFO, title, clock=clock, secrets=Secrets(["hunter2hunter2"]))
+    view = LiveView(sink, console, logging.INFO, title, clock=clock, secrets=Secrets(["hunter2hunter2"]))
     return view, stream, clock
 
 
@@ -169,7 +171,7 @@ def test_a_terminal_that_goes_away_ends_the_view_and_not_the_run() -> None:
 
 def test_until_the_consumer_is_ready_there_is_no_view_that_could_hide_a_refusal() -> None:
     stream = io.StringIO()
-    view = make_live_view(stream, logging.INFO, "title", color=False)
+    view = make_live_view(SafeStream(stream), logging.INFO, "title", color=False)
     view.event(events.STARTING, logging.INFO, "starting")
     view.tick(Counters())
     assert "\x1b[?25l" not in stream.getvalue()
