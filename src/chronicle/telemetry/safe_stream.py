@@ -19,6 +19,7 @@ from chronicle.telemetry.way_out import way_out
 
 MOST_KEPT: Final = 1024 * 1024  # bytes
 PATIENCE: Final = 0.25  # shorter than the pump may stand still before it counts as stuck
+CATCH_UP: Final = 0.05  # how long a reader who has just taken something is given for more
 FAREWELL: Final = 1.0  # how long the end of a run waits for what is kept
 
 
@@ -75,7 +76,8 @@ class SafeStream:
     def take_untold(self) -> int:
         """How many lines were lost since this was last asked; none until the reader is back."""
         with self._lock:
-            self._drain()
+            if self._drain() and self._kept:
+                self._drain(CATCH_UP)
             if self._kept or self._broken:
                 return 0
             untold, self._untold = self._untold, 0
@@ -84,20 +86,20 @@ class SafeStream:
     def finish(self) -> None:
         """Write what is kept, if the reader takes it in time."""
         with self._lock:
-            self._drain(patience=0.0 if self._stuck else FAREWELL)
+            self._stuck = not self._drain(0.0 if self._stuck else FAREWELL) and self.is_behind
 
     def _wait_for_room(self) -> None:
         now = monotonic()
         patience = min(PATIENCE, self._saved + now - self._counted)
-        self._drain(patience, enough=MOST_KEPT - 1)
+        self._stuck = not self._drain(patience, enough=MOST_KEPT - 1)
         self._counted = monotonic()
         self._saved = patience - (self._counted - now)
 
-    def _drain(self, patience: float = 0.0, enough: int = 0) -> None:
-        """Write until no more than enough is kept, the reader takes nothing, or patience is at its end."""
+    def _drain(self, patience: float = 0.0, enough: int = 0) -> bool:
+        """Write until no more than enough is kept or patience is at its end; whether anything was taken."""
         kept = self._kept
         deadline = monotonic() + patience if patience > 0 else 0.0
-        in_vain = patience > 0
+        took = False
         try:
             while len(kept) > enough:
                 try:
@@ -105,11 +107,11 @@ class SafeStream:
                 except BlockingIOError:
                     left = deadline - monotonic() if deadline else 0.0
                     if left <= 0 or not self._out.wait(left):
-                        self._stuck = self._stuck or in_vain
-                        return
+                        break
                     continue
+                took = True
+                self._broken = self._stuck = False
                 self._torn = kept[taken - 1] != ord("\n")
-                self._broken = self._stuck = in_vain = False
                 del kept[:taken]
         except (OSError, ValueError):
             # ValueError: somebody closed the stream. The next write tries again: a disk may have room then.
@@ -117,3 +119,4 @@ class SafeStream:
             # What begins with an end of line only ends a torn one.
             self.drop(kept.count(b"\n") - kept.startswith(b"\n"))
             kept.clear()
+        return took

@@ -55,6 +55,15 @@ def overflow(sink: SafeStream, first: int = 0) -> int:
     return number
 
 
+def read_all(sink: SafeStream, stalled: Stalled) -> bytes:
+    """The reader is back, and takes everything."""
+    read = b""
+    while sink.is_behind:
+        read += stalled.read()
+        sink.take_untold()
+    return read + stalled.read(quiet=1.0)
+
+
 def numbers(text: bytes) -> list[int]:
     """Every line that was read; one that is torn would be no JSON."""
     assert text.endswith(b"\n")
@@ -68,12 +77,9 @@ def test_what_the_reader_did_not_take_is_kept_or_counted_and_no_line_is_torn(
     sink = SafeStream(stream)
     written = overflow(sink)
     assert sink.take_untold() == 0  # nobody is there to be told
-    read = stalled.read()
-    while sink.is_behind:
-        sink.take_untold()
-        read += stalled.read()
+    read = read_all(sink, stalled)
     sink.write(NUMBERED % written)
-    found = numbers(read + stalled.read())
+    found = numbers(read + stalled.read(quiet=1.0))
     assert found == [*range(written - sink.dropped), written]
 
 
@@ -96,16 +102,14 @@ def test_a_line_tells_how_many_were_lost_when_the_reader_is_back(stalled: Stalle
     log = JsonLog(sink, logging.INFO, {})
     overflow(sink)
     lost = sink.dropped
-    log.tick(Counters())
-    read = stalled.read()
-    for _ in range(100):
+    read = b""
+    while sink.is_behind:
+        read += stalled.read()
         log.tick(Counters())
-        read += stalled.read() if sink.is_behind else b""
-        if not sink.is_behind:
-            break
     log.tick(Counters())
     log.close(Counters())
-    told = [line for line in map(json.loads, (read + stalled.read()).splitlines()) if "event" in line]
+    read += stalled.read(quiet=1.0)
+    told = [line for line in map(json.loads, read.splitlines()) if "event" in line]
     assert [line["event"] for line in told] == [events.LINES_DROPPED] * 2  # when it was back, and at the end
     assert [line["lines"] for line in told] == [lost, lost]
 
