@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 
 import pytest
 
@@ -17,6 +18,7 @@ from chronicle.telemetry.redaction import Secrets
 from chronicle.telemetry.safe_stream import SafeStream
 from chronicle_cli.live import LINES_PER_DRAWING, LiveView, make_live_view
 from chronicle_cli.terminal import console_on
+from support.stalled import stalled_reader
 
 
 class Clock:
@@ -167,6 +169,34 @@ def test_a_terminal_that_goes_away_ends_the_view_and_not_the_run() -> None:
     view.event("log", logging.ERROR, "text")
     view.tick(counters)
     view.close(counters)
+
+
+def test_x7_a_terminal_that_stalls_costs_drawings_and_is_told_of_lost_lines() -> None:
+    with stalled_reader("terminal") as stalled, os.fdopen(stalled.writing, "w", closefd=False) as stream:
+        stalled.fill()
+        sink, clock = SafeStream(stream), Clock()
+        console = console_on(sink, force_terminal=True, width=100, height=30, markup=False)
+        view = LiveView(sink, console, logging.INFO, "title", clock=clock)
+        counters = run_a_little(view, clock)
+        while not sink.dropped:
+            view.event("log", logging.ERROR, "x" * 1000)
+        lost = sink.dropped
+        kept = len(sink._kept)
+        for _ in range(20):
+            clock.now += 1
+            view.tick(counters)
+        assert len(sink._kept) == kept  # no drawing was added to what is kept
+        while sink.is_behind:
+            stalled.read()
+            clock.now += 1
+            view.tick(counters)
+        clock.now += 1
+        view.tick(counters)
+        view.close(counters)
+        shown = stalled.read(quiet=1.0).decode()
+    assert f"{lost} log lines could not be written" in shown
+    assert "acked" in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("trouble")
 
 
 def test_until_the_consumer_is_ready_there_is_no_view_that_could_hide_a_refusal() -> None:
