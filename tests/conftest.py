@@ -72,9 +72,12 @@ def chronicle(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Itera
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bytes | None = None,
+        stderr: int | None = None,
     ) -> ChronicleProcess:
         output = tmp_path_factory.mktemp("chronicle")
-        started.append(ChronicleProcess(*args, cwd=cwd or tmp_path, output=output, env=env, stdin=stdin))
+        started.append(
+            ChronicleProcess(*args, cwd=cwd or tmp_path, output=output, env=env, stdin=stdin, stderr=stderr)
+        )
         return started[-1]
 
     yield start

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
+from typing import Final, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from chronicle.core.pipeline import Pipeline
 from chronicle.core.policy import Policy
 from chronicle.engine.job import Ending, Job
 from chronicle.engine.runner import Runner
-from chronicle.engine.signals import stop_on_signal
+from chronicle.engine.signals import end_process, stop_on_signal
 from chronicle.telemetry.events import Observer
 from chronicle.telemetry.redaction import Secrets
 from chronicle.transports.seam import Transport
@@ -21,6 +22,8 @@ from chronicle_cli import report
 from chronicle_cli.broker_url import PASSPHRASE
 from chronicle_cli.output import configure_logging, make_observer
 from chronicle_cli.settings import Output, Work
+
+FLUSHING: Final = 2.0  # seconds
 
 
 def pipeline_of(work: Work, policy: Policy) -> Pipeline:
@@ -50,7 +53,7 @@ def observe(output: Output, queue: str, syncer: str, transport: Transport, *urls
         output.log_format,
         output.log_level,
         output.live,
-        sys.stderr,
+        report.stderr(),
         queue,
         syncer,
         transport.place,
@@ -92,9 +95,16 @@ def run_to_end(
         return runner.run()
 
 
-def leave_now(code: int) -> None:
-    """End the process although a syncer is still running: its thread would keep a normal exit waiting."""
+def leave_now(code: int) -> NoReturn:
+    """End the process although a syncer is still running: its thread would keep a normal exit waiting.
+
+    It may be waiting itself, in a print to a stalled terminal: then what is in the buffers stays there.
+    """
+    end_process(code, _flush, FLUSHING)
+
+
+def _flush() -> None:
+    report.stderr().finish()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
-    os._exit(code)

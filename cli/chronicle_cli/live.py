@@ -2,7 +2,8 @@
 
 Rule 1: it is drawn from `tick`, by the pump, a few times a second; no thread of its own.
 Rule 2: what needs a person is printed above it, in bounded number; a plain ack is only counted.
-Rule 3: a terminal that goes away ends the view, never the run.
+Rule 3: a terminal that goes away costs the view, never the run; one that stalls costs drawings, and lines if
+        it stalls for long.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from time import time
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -24,8 +25,18 @@ from rich.text import Text
 from chronicle.core.settlement import Settlement
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
-from chronicle.telemetry.formats import pretty, summary, tidy, tidy_facts, verdict_text
+from chronicle.telemetry.formats import (
+    own_up,
+    own_up_at_the_end,
+    pretty,
+    summary,
+    tidy,
+    tidy_facts,
+    verdict_text,
+)
 from chronicle.telemetry.redaction import Secrets
+from chronicle.telemetry.safe_stream import SafeStream
+from chronicle_cli.terminal import console_on
 
 EVERY: Final = 1 / 8  # seconds between drawings
 WINDOW: Final = 5.0  # seconds that make "now"
@@ -36,11 +47,11 @@ _STYLES: Final = ((logging.ERROR, "red"), (logging.WARNING, "yellow"), (logging.
 
 
 def make_live_view(
-    stream: TextIO, level: int, title: str, *, color: bool, secrets: Secrets | None = None
+    sink: SafeStream, level: int, title: str, *, color: bool, secrets: Secrets | None = None
 ) -> LiveView:
     """The view on a terminal."""
-    console = Console(file=stream, force_terminal=True, no_color=not color, highlight=False, markup=False)
-    return LiveView(console, level, title, secrets=secrets)
+    console = console_on(sink, force_terminal=True, no_color=not color, highlight=False, markup=False)
+    return LiveView(sink, console, level, title, secrets=secrets)
 
 
 class LiveView:
@@ -48,6 +59,7 @@ class LiveView:
 
     def __init__(
         self,
+        sink: SafeStream,
         console: Console,
         level: int,
         title: str,
@@ -55,6 +67,7 @@ class LiveView:
         secrets: Secrets | None = None,
         clock: Callable[[], float] = time,
     ) -> None:
+        self._sink = sink
         self._console = console
         self._level = level
         self._hide = (secrets or Secrets()).hide
@@ -66,7 +79,6 @@ class LiveView:
         self._reasons: OrderedDict[str, int] = OrderedDict()
         self._budget = LINES_PER_DRAWING
         self._skipped = 0
-        self._gone = False
         # A syncer may print its results to a file: only what goes to this terminal is lifted above the view.
         self._live = Live(
             console=console,
@@ -76,14 +88,14 @@ class LiveView:
             redirect_stdout=sys.stdout.isatty(),
         )
         # The cursor is hidden while the view stands, and must come back however the process ends.
-        atexit.register(self._guard, self._live.stop)
+        atexit.register(self._live.stop)
 
     def event(self, name: str, level: int, text: str, **facts: Any) -> None:
         if name.endswith(".state_change"):
             self._state = str(tidy(facts.get("to", ""), self._hide))
         elif name == events.READY and not self._live.is_started:
             # Not earlier: until then a refusal may end the run in one line of its own.
-            self._guard(lambda: self._live.start())
+            self._live.start()
         if events.for_people(name, level) >= self._level:
             tidied = tidy_facts(facts, self._hide)
             self._print([self._line(level, str(tidy(text, self._hide)) or name, tidied)])
@@ -110,21 +122,22 @@ class LiveView:
         if now - self._drawn < EVERY:
             return
         self._drawn = now
-        if self._skipped:
-            self._print([Text(f"… and {self._skipped} more of these", style="dim")])
-        self._budget, self._skipped = LINES_PER_DRAWING, 0
+        own_up(self, self._sink.take_untold())
+        self._tell_skipped()
+        self._budget = LINES_PER_DRAWING
         self._samples.append((now, counters.handled))
         while len(self._samples) > 2 and now - self._samples[0][0] > WINDOW:
             self._samples.popleft()
-        if self._live.is_started and not self._gone:
-            self._guard(lambda: self._live.update(self.drawing(counters, now), refresh=True))
+        if self._live.is_started and not self._sink.is_behind:
+            self._live.update(self.drawing(counters, now), refresh=True)
 
     def close(self, counters: Counters) -> None:
         now = self._clock()
-        self._guard(self._live.stop)
-        if self._skipped:
-            self._print([Text(f"… and {self._skipped} more of these", style="dim")])
+        self._live.stop()
+        self._tell_skipped()
+        own_up_at_the_end(self, self._sink, counters)
         self._print([*self._failures(), Text(summary(counters, now - self._started), end="")])
+        self._sink.finish()
 
     def drawing(self, counters: Counters, now: float) -> Group:
         """The view as it stands now."""
@@ -174,18 +187,17 @@ class LiveView:
         style = next((style for least, style in _STYLES if level >= least), "dim")
         return Text(pretty(self._clock(), level, text, facts, color=False).rstrip("\n"), style=style)
 
-    def _print(self, lines: Sequence[Text]) -> None:
-        if lines:
-            self._guard(lambda: self._console.print(Group(*lines)))
+    def _tell_skipped(self) -> None:
+        if self._skipped:
+            self._print([Text(f"… and {self._skipped} more of these", style="dim")])
+            self._skipped = 0
 
-    def _guard(self, draw: Callable[[], None]) -> None:
-        if self._gone:
-            return
-        try:
-            draw()
-        except (OSError, ValueError):
-            # The terminal was closed, or cannot show these characters.
-            self._gone = True
+    def _print(self, lines: Sequence[Text]) -> None:
+        if self._sink.is_full:
+            # Before rich sees them: what it believes to be on the screen must have got there.
+            self._sink.drop(len(lines))
+        elif lines:
+            self._console.print(Group(*lines))
 
 
 def _clock_of(seconds: float) -> str:

@@ -12,13 +12,14 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Final, TextIO
+from typing import Final
 
 from chronicle.telemetry import events
 from chronicle.telemetry.events import Observer
 from chronicle.telemetry.formats import JsonLog, PrettyLog
 from chronicle.telemetry.logging_bridge import LoggingBridge
 from chronicle.telemetry.redaction import Secrets, trace_of
+from chronicle.telemetry.safe_stream import SafeStream
 from chronicle_cli.settings import LogFormat, LogLevel
 
 # chronicle reports lost connections itself, once; these libraries do it in many lines of their own.
@@ -31,7 +32,7 @@ def make_observer(
     log_format: LogFormat,
     log_level: LogLevel,
     live: bool | None,
-    stream: TextIO,
+    sink: SafeStream,
     queue: str,
     trigger: str,
     connector: str,
@@ -39,22 +40,22 @@ def make_observer(
     secrets: Secrets | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Observer:
-    """The observer that fits the options and whoever reads the stream.
+    """The observer that fits the options and whoever reads its lines.
 
     `trigger` is what runs (the syncer), `connector` where it listens; both stand in every JSON line.
     """
     level = number_of(log_level)
-    terminal = is_terminal(stream)
+    terminal = sink.is_terminal
     if log_format is LogFormat.JSON or (log_format is LogFormat.AUTO and not terminal and not live):
         always = {"trigger": trigger, "connector": connector}
-        return JsonLog(stream, level, always, secrets=secrets)
+        return JsonLog(sink, level, always, secrets=secrets)
     color = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
     if live is False or not terminal or environ.get("TERM") == "dumb":
-        return PrettyLog(stream, level, color=color, secrets=secrets)
+        return PrettyLog(sink, level, color=color, secrets=secrets)
     # rich costs a tenth of a second to import: only people who see it pay.
     from chronicle_cli.live import make_live_view
 
-    return make_live_view(stream, level, f"{trigger} ← {queue} at {connector}", color=color, secrets=secrets)
+    return make_live_view(sink, level, f"{trigger} ← {queue} at {connector}", color=color, secrets=secrets)
 
 
 def configure_logging(observer: Observer, log_level: LogLevel) -> None:
@@ -87,10 +88,3 @@ def _catch_what_nobody_caught(observer: Observer) -> None:
 def number_of(log_level: LogLevel) -> int:
     """The level as `logging` counts it."""
     return logging.getLevelNamesMapping()[log_level.upper()]
-
-
-def is_terminal(stream: TextIO) -> bool:
-    try:
-        return stream.isatty()
-    except (OSError, ValueError):
-        return False

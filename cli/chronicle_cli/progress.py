@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from chronicle_cli import report
 
 
 @contextmanager
@@ -13,12 +14,14 @@ def progress(doing: str, total: int | None = None) -> Iterator[Callable[[int], N
 
     What it gives is called with every number of further ones.
     """
-    if not sys.stderr.isatty():
+    sink = report.stderr()
+    if not sink.is_terminal:
         yield lambda _: None
         return
-    from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from chronicle_cli.terminal import console_on
 
     # The column is a template: a brace in a queue's name must not count as one.
     shown = escape(doing).replace("{", "{{").replace("}", "}}")
@@ -27,6 +30,6 @@ def progress(doing: str, total: int | None = None) -> Iterator[Callable[[int], N
         TextColumn(f"{{task.completed:.0f}} messages {shown}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=console_on(sink), transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda number: bar.advance(task, number)

@@ -2,14 +2,31 @@
 
 Rule 1: everything printed here is redacted and has no control characters in it (Z4, Z10).
 Rule 2: one problem is one line; the remedy is the next.
+Rule 3: nobody waits for a reader of stderr; everything said there goes through one stream, in its order.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+from functools import cache
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from chronicle.telemetry.safe_stream import SafeStream
+
+
+@cache
+def stderr() -> SafeStream:
+    """The one stream to stderr; the same while a live view has put something else in its place."""
+    from chronicle.telemetry.safe_stream import SafeStream
+
+    sink = SafeStream(sys.stderr)
+    atexit.register(sink.finish)
+    return sink
 
 
 def problem(text: str, remedy: str = "") -> None:
@@ -33,9 +50,10 @@ def note(text: str) -> None:
 
 def last_words(text: str) -> None:
     """What is said before a second signal ends the process; a live view or a bar had hidden the cursor."""
-    if sys.stderr.isatty():
-        os.write(sys.stderr.fileno(), b"\x1b[?25h\n")
+    if stderr().is_terminal:
+        stderr().write(b"\x1b[?25h\n")
     note(f"second signal: {text}")
+    stderr().finish()
 
 
 def trace(text: str) -> None:
@@ -48,9 +66,8 @@ def _say(text: str, color: str | None = None) -> None:
     # Imported here: `chronicle --help` says nothing of this kind and should not pay for it.
     from chronicle.telemetry.redaction import clean, redact
 
+    sink = stderr()
     line = clean(redact(text))
-    try:
-        click.secho(line, err=True, fg=color, color=False if os.environ.get("NO_COLOR") else None)
-    except (OSError, ValueError):
-        # Nobody listens on stderr any more; the exit code still tells.
-        return
+    if color and sink.is_terminal and not os.environ.get("NO_COLOR"):
+        line = click.style(line, fg=color)
+    sink.write(f"{line}\n".encode("utf-8", "backslashreplace"))

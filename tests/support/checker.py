@@ -121,13 +121,19 @@ class Campaign:
         return self.folder / f"{self.queue}.journal"
 
     def consume(
-        self, start: StartChronicle, *options: str, syncer: str = "sync", url: str = ""
+        self,
+        start: StartChronicle,
+        *options: str,
+        syncer: str = "sync",
+        url: str = "",
+        stderr: int | None = None,
     ) -> ChronicleProcess:
         """Start the real command on this queue, with the journal's syncer of that name."""
         # The URL goes by the environment: a password on the command line is warned about.
         return start(
             "consume", "--queue", self.queue, "--schema", "json", "--syncer", f"{SYNCER}:{syncer}", *options,
             env={journal.JOURNAL: str(self.path), "CHRONICLE_URL": url or self.place.url},
+            stderr=stderr,
         )  # fmt: skip
 
     def send(self, count: int = 1, **asked: Any) -> list[int]:

@@ -48,4 +48,5 @@ class StartChronicle(Protocol):
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bytes | None = None,
+        stderr: int | None = None,
     ) -> ChronicleProcess: ...

@@ -21,7 +21,8 @@ OURS: Final = ("CHRONICLE_", "PROCA_")
 class ChronicleProcess:
     """A running `chronicle`, with what it prints kept in files that can be read meanwhile.
 
-    Its environment is the test's, without any variable of ours, and with those of `env`.
+    A test that gives it a stderr of its own reads that itself. Its environment is the test's, without any
+    variable of ours, and with those of `env`.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class ChronicleProcess:
         output: Path,
         env: Mapping[str, str] | None = None,
         stdin: bytes | None = None,
+        stderr: int | None = None,
     ) -> None:
         self.args = args
         self._stdout = output / "stdout"
@@ -45,7 +47,7 @@ class ChronicleProcess:
                 env=inherited | dict(env or {}),
                 stdin=reading,
                 stdout=out,
-                stderr=err,
+                stderr=err if stderr is None else stderr,
                 start_new_session=True,
             )
 

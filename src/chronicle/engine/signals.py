@@ -1,18 +1,45 @@
 """Signals: the first asks for a drain, the second ends the process.
 
-Rule: a handler sets a flag and wakes the pump, nothing else (X5); the second one does not return.
+Rule 1: a handler sets a flag and wakes the pump, nothing else (X5); the second one does not return.
+Rule 2: last words are said on a thread of their own and not waited for longer than a moment: whatever they
+        write to, the process ends.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Final, NoReturn
 
 # A closed terminal sends SIGHUP; under nohup it is ignored, and stays so.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+A_MOMENT: Final = 0.5  # seconds for last words
+
+
+def end_process(code: int, last_words: Callable[[], None], seconds: float) -> NoReturn:
+    """End the process after these words, or without them if they cannot be said."""
+    said = threading.Lock()
+    said.acquire()
+
+    def say() -> None:
+        try:
+            last_words()
+        except Exception:
+            pass  # nobody is left to be told
+        finally:
+            said.release()
+
+    try:
+        # Not `threading.Thread`: what was interrupted may hold the locks that one needs.
+        _thread.start_new_thread(say, ())
+        said.acquire(timeout=seconds)
+    finally:
+        os._exit(code)
 
 
 @contextmanager
@@ -23,10 +50,7 @@ def stop_on_signal(stop: Callable[[str], None], last_words: Callable[[], None]) 
     def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal asked
         if asked:
-            try:
-                last_words()
-            finally:
-                os._exit(128 + number)
+            end_process(128 + number, last_words, A_MOMENT)
         asked = True
         stop(signal.Signals(number).name)
 

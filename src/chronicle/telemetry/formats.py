@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from time import time
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import orjson
 
@@ -42,14 +42,14 @@ class JsonLog:
 
     def __init__(
         self,
-        stream: TextIO,
+        sink: SafeStream,
         level: int,
         always: Mapping[str, str],
         *,
         secrets: Secrets | None = None,
         clock: Callable[[], float] = time,
     ) -> None:
-        self.sink = SafeStream(stream)
+        self.sink = sink
         self._level = level
         self._hide = (secrets or Secrets()).hide
         self._always = {name: tidy(value, self._hide) for name, value in always.items()}
@@ -75,11 +75,11 @@ class JsonLog:
         if lines:
             self.sink.write(b"".join(lines))
 
-    def tick(self, counters: Counters) -> None:
-        pass
+    def tick(self, counters: Counters) -> None:  # noqa: ARG002 - what is counted is told at the end
+        own_up(self, self.sink.take_untold())
 
     def close(self, counters: Counters) -> None:
-        _own_up(self, self.sink.dropped, counters)
+        own_up_at_the_end(self, self.sink, counters)
 
 
 class PrettyLog:
@@ -87,14 +87,14 @@ class PrettyLog:
 
     def __init__(
         self,
-        stream: TextIO,
+        sink: SafeStream,
         level: int,
         *,
         color: bool,
         secrets: Secrets | None = None,
         clock: Callable[[], float] = time,
     ) -> None:
-        self.sink = SafeStream(stream)
+        self.sink = sink
         self._level = level
         self._color = color
         self._hide = (secrets or Secrets()).hide
@@ -124,19 +124,25 @@ class PrettyLog:
         if lines:
             self.sink.write(encode("".join(lines)))
 
-    def tick(self, counters: Counters) -> None:
-        pass
+    def tick(self, counters: Counters) -> None:  # noqa: ARG002 - what is counted is told at the end
+        own_up(self, self.sink.take_untold())
 
     def close(self, counters: Counters) -> None:
-        _own_up(self, self.sink.dropped, counters)
+        own_up_at_the_end(self, self.sink, counters)
         self.sink.write(encode(summary(counters, self._clock() - self._started)))
 
 
-def _own_up(observer: events.Observer, dropped: int, counters: Counters) -> None:
-    """Say that lines are missing; the line with the final counters may be one of them."""
-    if dropped:
-        text = f"{dropped} log lines could not be written"
-        observer.event(events.LINES_DROPPED, logging.WARNING, text, **counters.facts())
+def own_up(observer: events.Observer, lost: int, **facts: int) -> None:
+    """Say that lines are missing, if any are."""
+    if lost:
+        text = f"{lost} log lines could not be written"
+        observer.event(events.LINES_DROPPED, logging.WARNING, text, lines=lost, **facts)
+
+
+def own_up_at_the_end(observer: events.Observer, sink: SafeStream, counters: Counters) -> None:
+    """Say how many lines are missing in all; the line with the final counters may be one of them."""
+    sink.finish()
+    own_up(observer, sink.dropped, **counters.facts())
 
 
 def verdict_text(name: str, facts: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ Rule 3: what takes time (connecting, draining, waiting for a broker that is away
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from time import monotonic
@@ -23,6 +24,9 @@ Turn: TypeAlias = Callable[[float], float | None]
 PULSE: Final = 0.25  # the longest between two turns of the pump, so the coarsest any deadline is kept
 LATE: Final = 0.01  # a result does not wait longer for others that are worth a turn with it
 STUCK: Final = 0.75  # nobody has turned it for so long: they do not answer
+HANGS: Final = 10.0  # a turn that takes so long is a defect, and somebody should know
+
+logger = logging.getLogger(__name__)
 
 
 class Loan:
@@ -63,14 +67,27 @@ class Loan:
     def wait(self) -> bool:
         """Sleep until the pump is given back; False if it had to be taken. Raises what a turn raised.
 
-        Called by the runner, on the main thread: signals are served meanwhile.
+        Called by the runner, on the main thread: signals are served meanwhile. A turn that does not return
+        keeps the pump: nobody else may turn it, but the wait goes on in short steps, and is told of.
         """
+        told = False
         while not self._returned.acquire(timeout=PULSE):
-            if monotonic() - self._last_turn > STUCK:
-                with self._lock:
-                    if not self.over:
-                        self.over = True
-                        return False
+            idle = monotonic() - self._last_turn
+            if idle > STUCK and self._take():
+                return False
+            if idle > HANGS and not told:
+                told = True
+                logger.error("a turn of the pump has not returned for %.0f s; a second signal ends all", idle)
         if self._error is not None:
             raise self._error
         return True
+
+    def _take(self) -> bool:
+        """Take the pump back, if nobody is turning it and it has not been given back."""
+        if not self._lock.acquire(timeout=PULSE):
+            return False
+        try:
+            taken, self.over = not self.over, True
+            return taken
+        finally:
+            self._lock.release()

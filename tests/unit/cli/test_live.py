@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 
 import pytest
-from rich.console import Console
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action, Failed, Synced, Verdict
@@ -15,7 +15,10 @@ from chronicle.core.settlement import Fate, Settlement
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.redaction import Secrets
+from chronicle.telemetry.safe_stream import SafeStream
 from chronicle_cli.live import LINES_PER_DRAWING, LiveView, make_live_view
+from chronicle_cli.terminal import console_on
+from support.stalled import stalled_reader
 
 
 class Clock:
@@ -40,8 +43,9 @@ def acked() -> Settlement:
 
 def view_on(width: int = 100, height: int = 30, no_color: bool = True) -> tuple[LiveView, io.StringIO, Clock]:
     stream, clock = io.StringIO(), Clock()
-    console = Console(
-        file=stream,
+    sink = SafeStream(stream)
+    console = console_on(
+        sink,
         force_terminal=True,
         width=width,
         height=height,
@@ -51,7 +55,7 @@ def view_on(width: int = 100, height: int = 30, no_color: bool = True) -> tuple[
         markup=False,
     )
     title = "my_crm:sync ← cus.12.deliver at broker.test"
-    view = LiveView(console, logging.INFO, title, clock=clock, secrets=Secrets(["hunter2hunter2"]))
+    view = LiveView(sink, console, logging.INFO, title, clock=clock, secrets=Secrets(["hunter2hunter2"]))
     return view, stream, clock
 
 
@@ -167,9 +171,37 @@ def test_a_terminal_that_goes_away_ends_the_view_and_not_the_run() -> None:
     view.close(counters)
 
 
+def test_x7_a_terminal_that_stalls_costs_drawings_and_is_told_of_lost_lines() -> None:
+    with stalled_reader("terminal") as stalled, os.fdopen(stalled.writing, "w", closefd=False) as stream:
+        stalled.fill()
+        sink, clock = SafeStream(stream), Clock()
+        console = console_on(sink, force_terminal=True, width=100, height=30, markup=False)
+        view = LiveView(sink, console, logging.INFO, "title", clock=clock)
+        counters = run_a_little(view, clock)
+        while not sink.dropped:
+            view.event("log", logging.ERROR, "x" * 1000)
+        lost = sink.dropped
+        kept = len(sink._kept)
+        for _ in range(20):
+            clock.now += 1
+            view.tick(counters)
+        assert len(sink._kept) == kept  # no drawing was added to what is kept
+        while sink.is_behind:
+            stalled.read()
+            clock.now += 1
+            view.tick(counters)
+        clock.now += 1
+        view.tick(counters)
+        view.close(counters)
+        shown = stalled.read(quiet=1.0).decode()
+    assert f"{lost} log lines could not be written" in shown
+    assert "acked" in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("trouble")
+
+
 def test_until_the_consumer_is_ready_there_is_no_view_that_could_hide_a_refusal() -> None:
     stream = io.StringIO()
-    view = make_live_view(stream, logging.INFO, "title", color=False)
+    view = make_live_view(SafeStream(stream), logging.INFO, "title", color=False)
     view.event(events.STARTING, logging.INFO, "starting")
     view.tick(Counters())
     assert "\x1b[?25l" not in stream.getvalue()

@@ -54,3 +54,11 @@ def test_X6_the_second_ends_the_process_with_its_number(
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == code
     assert done.stdout == f"asked {first}\nlast words\n"
+
+
+@pytest.mark.parametrize("more", ["signal.pause()", "import time; time.sleep(600)", "lock.acquire()"])
+def test_X5_last_words_that_never_end_do_not_keep_the_process(more: str) -> None:
+    program = "import threading\nlock = threading.Lock()\nlock.acquire()\n"
+    program += TWICE.format(first="SIGTERM", second="SIGTERM", more=more)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=30)
+    assert done.returncode == 143

@@ -205,6 +205,34 @@ def test_nobody_else_turns_it_meanwhile() -> None:
     borrower.join(PATIENCE)
 
 
+def test_a_turn_that_does_not_return_is_waited_for_in_short_steps_and_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """X5, Rule 1: nobody else may turn the pump; whoever waits stays free for a second signal."""
+    monkeypatch.setattr("chronicle.workers.pump_loan.HANGS", 0.1)
+    inside, go = threading.Event(), threading.Event()
+
+    def turn(_patience: float) -> float | None:
+        inside.set()
+        go.wait(PATIENCE)
+        return None
+
+    loan = Loan(turn)
+    borrower = threading.Thread(target=loan.turn, args=(0.0,))
+    borrower.start()
+    assert inside.wait(PATIENCE)
+    returned: list[bool] = []
+    home = threading.Thread(target=lambda: returned.append(loan.wait()))
+    home.start()
+    wait_for(lambda: "has not returned" in caplog.text, PATIENCE, "a word about the turn")
+    assert not returned
+    go.set()
+    home.join(PATIENCE)
+    borrower.join(PATIENCE)
+    assert returned == [True]
+    assert caplog.text.count("has not returned") == 1
+
+
 def test_other_tasks_of_the_loop_go_on_while_it_hosts_the_pump() -> None:
     """A person's background task is not starved by the pump."""
     ticks: list[int] = []

@@ -1,0 +1,64 @@
+"""A terminal or a pipe whose reader has stalled, until the test lets it read again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import select
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+KINDS: Final = ("terminal", "pipe")
+
+
+class Stalled:
+    """Something to write to, and nobody who reads it."""
+
+    def __init__(self, kind: str) -> None:
+        self.reading, self.writing = pty.openpty() if kind == "terminal" else os.pipe()
+        if kind == "terminal":
+            tty.setraw(self.writing)  # no echo, and every byte as it was written
+
+    def fill(self) -> None:
+        """Write until not one byte more fits; by a second opening, so that the first one still blocks."""
+        own = os.open(f"/proc/self/fd/{self.writing}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(own, b".\n" * 500)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(own, b"\n")
+        finally:
+            os.close(own)
+
+    def read(self, quiet: float = 0.02) -> bytes:
+        """The reader is back: everything that comes, until nothing has come for so many seconds."""
+        parts = []
+        with contextlib.suppress(OSError):  # a terminal nobody has open any more
+            while select.select([self.reading], [], [], quiet)[0]:
+                part = os.read(self.reading, 65536)
+                if not part:
+                    break
+                parts.append(part)
+        return b"".join(parts)
+
+    def hang_up(self) -> None:
+        """Close the side that writes, in this process."""
+        if self.writing >= 0:
+            os.close(self.writing)
+            self.writing = -1
+
+
+@contextmanager
+def stalled_reader(kind: str) -> Iterator[Stalled]:
+    """A terminal or a pipe nobody reads."""
+    made = Stalled(kind)
+    try:
+        yield made
+    finally:
+        made.hang_up()
+        os.close(made.reading)
