@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
+# The tests wait more than they compute. Each worker starts the brokers it needs for itself.
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test style types bench lock clean
@@ -15,7 +17,7 @@ demo: $(READY) ## the main job on the embedded queue: acknowledged, dead-lettere
 
 test: style types ## everything: style, types, and all tests against private real brokers
 	@sh tests/setup.sh brokers
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 style: $(READY) ## lint and format, checked
 	$(BIN)/ruff check .

@@ -25,6 +25,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if UNIT in item.path.parents and BROKERS & set(getattr(item, "fixturenames", ())):
             raise pytest.UsageError(f"{item.nodeid} is a unit test and asks for a broker")
+        if "private_rabbit" in getattr(item, "fixturenames", ()):
+            # Nodes that a module starts and breaks are its own: all its tests run in one worker.
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(scope="session")
