@@ -17,8 +17,8 @@ from chronicle.core.pipeline import Schema
 from chronicle.core.policy import OnExhausted, OnFailure, Policy
 from chronicle.core.topology import MAX_NAME, SHORTEST
 from chronicle.errors import SettingError
-from chronicle.transports.catalog import scheme_of
-from chronicle.transports.rabbitmq.address import address_of
+from chronicle.transports.broker import Broker
+from chronicle.transports.catalog import broker_of, scheme_of
 from chronicle.transports.seam import Connector, Promises, Tls
 
 LONGEST_WAIT: Final = 49 * 86400.0  # seconds; RabbitMQ counts a TTL's milliseconds in 32 bits
@@ -48,6 +48,7 @@ class Where:
 
     url: str = field(repr=False)
     queue: str
+    broker: Broker
     tls: Tls = field(default_factory=Tls)
     tag: str = "chronicle"
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -95,12 +96,12 @@ def check_where(
     tls, extras = tls or Tls(), dict(extras or {})
     check_name("--queue", queue)
     check_name("--tag", tag)
-    scheme = scheme_of(url)
-    check_tls(scheme, tls)
-    if scheme == "local":
-        check_local(url, extras)
-        return Where(url, queue, tls, tag, extras)
-    return Where(url, queue, tls, tag, extras, plaintext(url, extras))
+    broker = broker_of(url)
+    check_tls(scheme_of(url), broker, tls)
+    if extras and not broker.settings:
+        raise SettingError(f"--set has no effect on {broker.title}", "leave it out")
+    facts = broker.check_url(url, extras)
+    return Where(url, queue, broker, tls, tag, extras, facts.warnings)
 
 
 def check_name(option: str, name: str) -> None:
@@ -113,30 +114,16 @@ def check_name(option: str, name: str) -> None:
         raise SettingError(f"{option} is longer than {MAX_NAME} bytes", "no broker has room for it")
 
 
-def check_tls(scheme: str, tls: Tls) -> None:
+def check_tls(scheme: str, broker: Broker, tls: Tls) -> None:
     """Certificates only where they are used, and a key only with its certificate."""
     if tls.key and not tls.cert:
         raise SettingError("--tls-key without --tls-cert", "a key proves nothing without its certificate")
-    if scheme != "amqps" and (tls.ca or tls.cert):
+    if scheme not in broker.secure_schemes and (tls.ca or tls.cert):
+        secure = " or ".join(f"{name}://" for name in broker.secure_schemes)
         raise SettingError(
-            f"--tls-ca and --tls-cert have no effect on {scheme}", "write amqps:// to connect with TLS"
+            f"--tls-ca and --tls-cert have no effect on {scheme}",
+            f"write {secure} to connect with TLS" if secure else "leave them out",
         )
-
-
-def check_local(url: str, extras: Mapping[str, str]) -> None:
-    """The embedded queue is a file and takes no further settings."""
-    if not url.partition(":")[2].strip("/"):
-        raise SettingError("the URL names no file", "write local:FILE, for example local:chronicle.db")
-    if extras:
-        raise SettingError("--set has no effect on the embedded queue", "leave it out")
-
-
-def plaintext(url: str, extras: Mapping[str, str]) -> tuple[str, ...]:
-    """A warning when a password would cross a network in the clear (Z9); SettingError for a bad URL."""
-    address = address_of(url, extras)
-    if address.tls or address.loopback or not address.given_password:
-        return ()
-    return ("the password goes to the broker unencrypted; use amqps:// for a broker on another machine",)
 
 
 def check_work(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from chronicle.core.machine import Event
-from chronicle.transports.local import LocalPublisher, LocalTransport
+from chronicle.transports.local.consumer import LocalTransport
+from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.seam import Connector, Outgoing
 from support.cli import PROGRAM, Said, run
 from support.crm import CANARY, seen, told, write_lines, write_syncer

@@ -23,10 +23,8 @@ SECRET = "hunter22"
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("redis://h", "not in this version"),
-        ("rediss://h", "not in this version"),
-        ("kafka://h1,h2", "not in this version"),
-        ("kafka+ssl://h1", "not in this version"),
+        ("gopher://h", "scheme 'gopher' is not known"),
+        ("gopher+ssl://h1,h2", r"scheme 'gopher\+ssl' is not known"),
         (f"http://u:{SECRET}@h", "not known"),
         (f"u:{SECRET}@h/x", "not known|no scheme"),
         ("chronicle.db", "no scheme"),

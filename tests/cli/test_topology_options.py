@@ -9,9 +9,11 @@ import pytest
 
 from chronicle.errors import SettingError
 from chronicle.topology import Disabled, Enabled, QueueOptions, QueueType, plan
+from chronicle.transports.catalog import broker_of
 from chronicle_cli.topology_options import check_shape, unhonoured
 from support.cli import run
 
+LOCAL = broker_of("local:x.db")
 RABBIT = {"CHRONICLE_URL": "amqp://localhost:1/"}
 PLAIN = ("--queue", "q", "--syncer", "my:sync")
 
@@ -51,10 +53,10 @@ def test_a_dead_letter_exchange_that_was_named_is_somebody_elses() -> None:
 
 def test_what_the_embedded_queue_has_no_use_for_is_said() -> None:
     asked = check_shape(exchange="e", ttl=1.0, dead_letter=False, queue_type=QueueType.QUORUM)
-    assert len(unhonoured("local:x.db", asked)) == 4
-    assert len(unhonoured("local:x.db", check_shape(dead_letter_routing_key="k", retry_delays=(1.0,)))) == 2
-    assert unhonoured("local:x.db", QueueOptions()) == ()
-    assert unhonoured("amqp://h/", asked) == ()
+    assert len(unhonoured(LOCAL, asked)) == 4
+    assert len(unhonoured(LOCAL, check_shape(dead_letter_routing_key="k", retry_delays=(1.0,)))) == 2
+    assert unhonoured(LOCAL, QueueOptions()) == ()
+    assert unhonoured(broker_of("amqp://h/"), asked) == ()
 
 
 def test_declare_makes_a_queue_in_a_file(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from chronicle.engine.job import Exit, Job
 from chronicle.errors import SettingError
 from chronicle.telemetry.events import Observer
 from chronicle.transports.catalog import open_transport
-from chronicle.transports.seam import DeadLetterKeeper, Transport, refuse_what_it_cannot
+from chronicle.transports.seam import Transport, refuse_what_it_cannot
 from chronicle.workers.loader import load
 from chronicle_cli import options, report, topology_options
 from chronicle_cli.foreground import observe, pipeline_of, run
@@ -55,8 +55,8 @@ def command(ctx: click.Context, /, **_: object) -> int:
     policy = options.policy_of(ctx)
     if where.notice:
         report.note(where.notice)
-    declared = topology_options.declared_of(ctx, where.url, policy)
-    report.warn(*where.warnings, *work.warnings, *topology_options.oddities(ctx, where.url, declared))
+    declared = topology_options.declared_of(ctx, policy)
+    report.warn(*where.warnings, *work.warnings, *topology_options.oddities(ctx, where, declared))
 
     syncer = load(work.syncer, work.app_dir)
     delays = policy.retry_delays if policy.on_failure is OnFailure.RETRY else ()
@@ -74,10 +74,12 @@ def command(ctx: click.Context, /, **_: object) -> int:
     )
     management_url: str | None = ctx.params["management_url"]
     remark = None
-    if transport.promises.dead_letters is DeadLetterKeeper.BROKER:
+    if where.broker.dead_letter_check is not None:
         from chronicle_cli.dead_letter_check import dead_letters
 
-        remark = dead_letters(connector, management_url, allow_drop=ctx.params["allow_drop"])
+        remark = dead_letters(
+            where.broker.dead_letter_check, connector, management_url, allow_drop=ctx.params["allow_drop"]
+        )
     urls = (where.url, management_url or "")
     observer = observe(options.output_of(ctx), where.queue, syncer.name, transport, *urls)
     if remark is not None:

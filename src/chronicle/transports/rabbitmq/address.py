@@ -17,6 +17,8 @@ from chronicle.errors import SettingError
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 CONNECT_TIMEOUT: Final = 10.0
+# What the URL's arguments and `--set` take; the units are those of RabbitMQ's own list of URI arguments.
+SETTINGS: Final = {"heartbeat": "seconds", "connection_timeout": "milliseconds"}
 ENCODE: Final = "percent-encode what is special in its user name or password (/ is %2F, # is %23, @ is %40)"
 
 
@@ -96,15 +98,15 @@ def _query(query: str) -> dict[str, str]:
 
 
 def _options(options: Mapping[str, str]) -> tuple[int | None, float]:
-    """Heartbeat and time to connect; the units are those of RabbitMQ's own list of URI arguments."""
+    """Heartbeat and time to connect."""
     heartbeat, timeout = None, CONNECT_TIMEOUT
     for name, value in options.items():
         match name:
             case "heartbeat":
                 # Zero would switch heartbeats off: a dead broker would then never be noticed (RB5).
-                heartbeat = _whole(name, value, 1, 600, "seconds")
+                heartbeat = _whole(name, value, 1, 600)
             case "connection_timeout":
-                timeout = _whole(name, value, 100, 600_000, "milliseconds") / 1000
+                timeout = _whole(name, value, 100, 600_000) / 1000
             case "ssl_options" | "verify" | "cacertfile" | "certfile" | "keyfile":
                 raise SettingError(
                     f"{name} is not taken from a URL",
@@ -113,14 +115,14 @@ def _options(options: Mapping[str, str]) -> tuple[int | None, float]:
             case _:
                 raise SettingError(
                     "an argument of the URL or of --set is not known to RabbitMQ's transport",
-                    "it knows heartbeat (seconds) and connection_timeout (milliseconds)",
+                    "it knows " + ", ".join(f"{known} ({unit})" for known, unit in SETTINGS.items()),
                 )
     return heartbeat, timeout
 
 
-def _whole(name: str, value: str, least: int, most: int, unit: str) -> int:
+def _whole(name: str, value: str, least: int, most: int) -> int:
     if value.isascii() and value.isdigit() and len(value) < 9 and least <= int(value) <= most:
         return int(value)
     raise SettingError(
-        f"{name} takes whole {unit} from {least} to {most}", f"for example {name}={least * 20}"
+        f"{name} takes whole {SETTINGS[name]} from {least} to {most}", f"for example {name}={least * 20}"
     )
