@@ -221,16 +221,18 @@ drain_timeout = option(
     envvar="CHRONICLE_DRAIN_TIMEOUT",
     help="How long a stop waits for syncers that are running; what is left goes back, exit code 4.",
 )  # fmt: skip
-retry_initial = option(
-    Group.LIFECYCLE, "--retry-initial", type=SPAN, metavar="DURATION", envvar="CHRONICLE_RETRY_INITIAL",
+reconnect_initial = option(
+    Group.LIFECYCLE, "--reconnect-initial", type=SPAN, metavar="DURATION",
+    envvar="CHRONICLE_RECONNECT_INITIAL",
     help="First wait before connecting again.  [default: 250ms]",
 )  # fmt: skip
-retry_max = option(
-    Group.LIFECYCLE, "--retry-max", type=SPAN, metavar="DURATION", envvar="CHRONICLE_RETRY_MAX",
+reconnect_max = option(
+    Group.LIFECYCLE, "--reconnect-max", type=SPAN, metavar="DURATION", envvar="CHRONICLE_RECONNECT_MAX",
     help="Longest wait before connecting again.  [default: 10s]",
 )  # fmt: skip
-retry_multiplier = option(
-    Group.LIFECYCLE, "--retry-multiplier", type=FACTOR, metavar="X", envvar="CHRONICLE_RETRY_MULTIPLIER",
+reconnect_multiplier = option(
+    Group.LIFECYCLE, "--reconnect-multiplier", type=FACTOR, metavar="X",
+    envvar="CHRONICLE_RECONNECT_MULTIPLIER",
     help="How much the wait grows from try to try.  [default: 2]",
 )  # fmt: skip
 give_up_after = option(
@@ -238,7 +240,9 @@ give_up_after = option(
     envvar="CHRONICLE_GIVE_UP_AFTER",
     help="Exit with code 3 when a broker that was connected stays away so long. 0: never.",
 )  # fmt: skip
-lifecycle = stack(startup_timeout, drain_timeout, retry_initial, retry_max, retry_multiplier, give_up_after)
+lifecycle = stack(
+    startup_timeout, drain_timeout, reconnect_initial, reconnect_max, reconnect_multiplier, give_up_after
+)
 
 # --- output --------------------------------------------------------------------------------------------
 
@@ -336,7 +340,9 @@ def lifecycle_of(ctx: click.Context) -> Lifecycle:
         startup_timeout=values["startup_timeout"],
         drain_timeout=values["drain_timeout"],
         give_up_after=values["give_up_after"],
-        backoff=check_backoff(values["retry_initial"], values["retry_max"], values["retry_multiplier"]),
+        backoff=check_backoff(
+            values["reconnect_initial"], values["reconnect_max"], values["reconnect_multiplier"]
+        ),
     )
 
 

@@ -196,7 +196,7 @@ def check_backoff(initial: float | None, maximum: float | None, multiplier: floa
     )
     if backoff.initial > backoff.maximum:
         raise SettingError(
-            "--retry-initial is longer than --retry-max", "the wait grows from one to the other"
+            "--reconnect-initial is longer than --reconnect-max", "the wait grows from one to the other"
         )
     return backoff
 

@@ -55,8 +55,8 @@ def refused(param: click.Parameter, value: str, *, by_variable: bool = False) ->
 def test_all_number_options_are_here() -> None:
     assert {param.opts[0] for param in NUMBERS} == {
         "--concurrency", "--prefetch", "--max-body", "--max-retries", "--max-messages", "--max-time",
-        "--idle-timeout", "--startup-timeout", "--drain-timeout", "--retry-initial", "--retry-max",
-        "--retry-multiplier", "--give-up-after",
+        "--idle-timeout", "--startup-timeout", "--drain-timeout", "--reconnect-initial", "--reconnect-max",
+        "--reconnect-multiplier", "--give-up-after",
     }  # fmt: skip
 
 

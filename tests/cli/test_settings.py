@@ -146,7 +146,7 @@ def test_backoff() -> None:
     assert check_backoff(1.0, None, None) == Backoff(1.0, 10.0)
     assert check_backoff(60.0, None, None) == Backoff(60.0, 60.0)
     assert check_backoff(None, 5.0, 3.0) == Backoff(0.25, 5.0, 3.0)
-    with pytest.raises(SettingError, match="--retry-initial is longer"):
+    with pytest.raises(SettingError, match="--reconnect-initial is longer"):
         check_backoff(5.0, 1.0, None)
 
 

@@ -248,7 +248,7 @@ def test_consume_declares_again_when_the_broker_lost_it(
     node = private_rabbit()
     name = node.queues.name("again")
     env = {"CHRONICLE_URL": node.url, "REHEARSED": str(tmp_path / "calls")}
-    args = ("--declare", "--schema", "raw", "--retry-max", "1s")
+    args = ("--declare", "--schema", "raw", "--reconnect-max", "1s")
     process = chronicle("consume", "--queue", name, "--syncer", f"{syncers}:yes", *args, env=env)
     process.wait_for_line("consumer.ready", PATIENCE)
     for queue in (f"{name}.dlq", name):
