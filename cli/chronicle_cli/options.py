@@ -107,8 +107,9 @@ tls_key = option(
     help="Key of the client certificate (PEM), if it is not in the same file.",
 )  # fmt: skip
 tag = option(
-    Group.WHERE, "--tag", metavar="NAME", default="chronicle", envvar="CHRONICLE_TAG",
-    help="Who is consuming, for the broker's own pages: the consumer tag is HOSTNAME.TAG.",
+    Group.WHERE, "--tag", metavar="NAME", envvar="CHRONICLE_TAG",
+    help="Who is consuming, for the broker's own pages: the consumer tag is HOSTNAME.TAG.  "
+    "[default: the syncer's package or file; chronicle without a syncer]",
 )  # fmt: skip
 where = stack(url, queue, extras, tls_ca, tls_cert, tls_key, tag)
 
@@ -128,7 +129,8 @@ concurrency = option(
 )  # fmt: skip
 prefetch = option(
     Group.WORK, "--prefetch", type=POSITIVE, metavar="N", envvar="CHRONICLE_PREFETCH",
-    help="How many messages the broker hands out ahead.  [default: twice the concurrency]",
+    help="How many messages the broker hands out ahead.  [default: the URL's or --set's prefetch, else twice "
+    "the concurrency]",
 )  # fmt: skip
 schema = _choice(
     Group.WORK, "--schema", Schema, default=Schema.PROCA, envvar="CHRONICLE_SCHEMA",
@@ -281,7 +283,9 @@ def where_of(ctx: click.Context) -> Where:
         address,
         values["queue"],
         tls=Tls(values.get("tls_ca"), values.get("tls_cert"), values.get("tls_key")),
-        tag=consumer_tag(socket.gethostname(), values.get("tag") or "chronicle"),
+        tag=consumer_tag(
+            socket.gethostname(), values.get("tag"), values.get("syncer") or values.get("verify")
+        ),
         extras=dict(values.get("extras") or ()),
     )
     refuse_useless(ctx, found.broker)
@@ -296,12 +300,12 @@ def where_of(ctx: click.Context) -> Where:
     return replace(found, warnings=warnings, notice=notice)
 
 
-def work_of(ctx: click.Context) -> Work:
+def work_of(ctx: click.Context, connector_prefetch: int | None = None) -> Work:
     """What runs over the messages; an option this command does not have keeps its default."""
     names = ("app_dir", "concurrency", "prefetch", "schema", "keys", "require_decryption", "normalize_events",
              "max_body")  # fmt: skip
     known = {name: ctx.params[name] for name in names if name in ctx.params}
-    found = check_work(ctx.params["syncer"], **known)
+    found = check_work(ctx.params["syncer"], connector_prefetch=connector_prefetch, **known)
     if found.keys and found.keys.lstrip().startswith("{") and typed(ctx, "keys"):
         warning = (
             "everybody on this machine can read keys on the command line; put them in a file of mode 600"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import PurePath
 from typing import Final
 
 from chronicle.core.backoff import Backoff
@@ -20,6 +21,7 @@ from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker
 from chronicle.transports.catalog import broker_of, scheme_of
 from chronicle.transports.seam import Connector, Promises, Tls
+from chronicle.workers.loader import is_file
 
 LONGEST_WAIT: Final = 49 * 86400.0  # seconds; RabbitMQ counts a TTL's milliseconds in 32 bits
 MAX_PREFETCH: Final = 65535  # what AMQP has room for; zero would mean without limit
@@ -52,6 +54,7 @@ class Where:
     tls: Tls = field(default_factory=Tls)
     tag: str = "chronicle"
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
+    prefetch: int | None = None  # what the URL or --set gives as the default (R-000-47)
     warnings: tuple[str, ...] = ()
     notice: str = ""
 
@@ -101,7 +104,7 @@ def check_where(
     if extras and not broker.settings:
         raise SettingError(f"--set has no effect on {broker.title}", "leave it out")
     facts = broker.check_url(url, extras)
-    return Where(url, queue, broker, tls, tag, extras, facts.warnings)
+    return Where(url, queue, broker, tls, tag, extras, facts.prefetch, facts.warnings)
 
 
 def check_name(option: str, name: str) -> None:
@@ -132,6 +135,7 @@ def check_work(
     app_dir: str = ".",
     concurrency: int = 1,
     prefetch: int | None = None,
+    connector_prefetch: int | None = None,
     schema: Schema = Schema.PROCA,
     keys: str | None = None,
     require_decryption: bool = False,
@@ -146,10 +150,10 @@ def check_work(
         raise SettingError(
             f"--prefetch takes at most {MAX_PREFETCH}", "no broker holds more for one consumer"
         )
+    held = prefetch or connector_prefetch or min(2 * concurrency, MAX_PREFETCH)
     warnings: tuple[str, ...] = ()
-    if prefetch is not None and prefetch < concurrency:
-        warnings = (f"--prefetch {prefetch} keeps all but {prefetch} of {concurrency} workers idle",)
-    held = min(2 * concurrency, MAX_PREFETCH) if prefetch is None else prefetch
+    if held < min(concurrency, MAX_PREFETCH):
+        warnings = (f"a prefetch of {held} keeps all but {held} of {concurrency} workers idle",)
     return Work(
         syncer,
         app_dir,
@@ -201,6 +205,13 @@ def check_backoff(initial: float | None, maximum: float | None, multiplier: floa
     return backoff
 
 
-def consumer_tag(hostname: str, tag: str) -> str:
-    """R-004-8: `<hostname>.<tag>`, so that the broker's own pages tell who consumes."""
-    return f"{hostname}.{tag}"
+def consumer_tag(hostname: str, tag: str | None, syncer: str | None = None) -> str:
+    """R-004-8: `<hostname>.<tag or package>`, so that the broker's own pages tell who consumes."""
+    return f"{hostname}.{tag or _package_of(syncer or '') or 'chronicle'}"
+
+
+def _package_of(syncer: str) -> str:
+    """The top-level package of `module:name`, or the name of the file; empty when it makes no tag."""
+    place = syncer.rpartition(":")[0]
+    name = PurePath(place).stem if is_file(place) else place.partition(".")[0]
+    return name if name.isprintable() else ""

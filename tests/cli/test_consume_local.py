@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,21 @@ class TestDone:
         }  # fmt: skip
         assert waiting(tmp_path) == []
         assert {message["do"] for message in waiting(tmp_path, "q.dlq")} == {"dead", "no"}
+
+    @pytest.mark.parametrize("spec", ["crm:sync", "./crm.py:sync"])
+    def test_Z1_the_file_that_was_loaded_is_named(self, tmp_path: Path, spec: str) -> None:
+        """Somebody else's module of the same name would show here."""
+        publish(tmp_path, "yes")
+        said = consume(tmp_path, "--until-empty", "--syncer", spec)
+        (starting,) = [line for line in said.err.splitlines() if '"consumer.starting"' in line]
+        facts = json.loads(starting)
+        assert (facts["syncer"], facts["file"]) == (spec, str(tmp_path / "crm.py"))
+
+    def test_R_004_8_a_dead_letter_names_the_syncers_package(self, tmp_path: Path) -> None:
+        publish(tmp_path, "dead")
+        assert consume(tmp_path, "--until-empty").code == 0
+        shown = run("dlq", "show", *QUEUE, "--json", cwd=tmp_path)
+        assert json.loads(shown.out)["consumer"] == f"{socket.gethostname()}.crm"
 
     def test_a_second_run_finds_nothing_to_do(self, tmp_path: Path) -> None:
         publish(tmp_path, "yes")

@@ -51,7 +51,8 @@ def command(ctx: click.Context, /, **_: object) -> int:
     Exit codes: 0 done, 1 fatal, 2 usage or configuration, 3 broker not reachable, 4 stopped with unfinished
     messages given back, 128+n forced by a second signal.
     """
-    where, work = options.where_of(ctx), options.work_of(ctx)
+    where = options.where_of(ctx)
+    work = options.work_of(ctx, where.prefetch)
     policy = options.policy_of(ctx)
     if where.notice:
         report.note(where.notice)

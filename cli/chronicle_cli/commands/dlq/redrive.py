@@ -155,7 +155,7 @@ def told(tally: Tally, aim: Aim, *, dry_run: bool) -> int:
 def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     """Run the syncer over them where they lie."""
     ctx.params["syncer"] = syncer
-    settings = options.work_of(ctx)
+    settings = options.work_of(ctx, aim.where.prefetch)
     report.warn(*settings.warnings)
     found = load(settings.syncer, settings.app_dir)
     conditions: tuple[Condition, ...] = ctx.params["conditions"]

@@ -16,11 +16,10 @@ def check_url(url: str, settings: Mapping[str, str]) -> UrlFacts:
     """Read the address; warn when a password would cross a network in the clear (Z9)."""
     address = address_of(url, settings)
     if address.tls or address.loopback or not address.given_password:
-        return UrlFacts()
+        return UrlFacts(address.prefetch)
     return UrlFacts(
-        warnings=(
-            "the password goes to the broker unencrypted; use amqps:// for a broker on another machine",
-        )
+        address.prefetch,
+        ("the password goes to the broker unencrypted; use amqps:// for a broker on another machine",),
     )
 
 
