@@ -62,9 +62,13 @@ queue_type = option(
     help="quorum: replicated, and a dead letter leaves it only when it has safely arrived. classic: the "
     "broker's usual queue.",
 )  # fmt: skip
+durable = option(
+    Group.TOPOLOGY, "--durable/--no-durable", default=True, envvar="CHRONICLE_DURABLE",
+    help="Whether the queue survives a restart of the broker. Its dead letters and retry queues always do.",
+)  # fmt: skip
 shape = stack(
     exchange, routing_key, ttl, dead_letter, dead_letter_exchange, dead_letter_routing_key,
-    dead_letter_queue_type, queue_type,
+    dead_letter_queue_type, queue_type, durable,
 )  # fmt: skip
 
 declare = option(
@@ -86,7 +90,7 @@ consuming = stack(declare, shape, allow_drop, management_url)
 
 WITH_DECLARE: Final = (
     "exchange", "routing_key", "ttl", "dead_letter", "dead_letter_exchange", "dead_letter_routing_key",
-    "dead_letter_queue_type", "queue_type",
+    "dead_letter_queue_type", "queue_type", "durable",
 )  # fmt: skip
 
 
@@ -102,6 +106,7 @@ def shape_of(ctx: click.Context, retry_delays: tuple[float, ...] = ()) -> QueueO
         dead_letter_routing_key=values["dead_letter_routing_key"],
         dead_letter_queue_type=values["dead_letter_queue_type"],
         queue_type=values["queue_type"],
+        durable=values["durable"],
         retry_delays=retry_delays,
     )
 
@@ -127,7 +132,7 @@ def declared_of(ctx: click.Context, policy: Policy) -> QueueOptions | None:
     refuse_typed(ctx, ("management_url",), "has no effect with --declare: what is made keeps dead letters")
     if policy.on_failure is not OnFailure.RETRY:
         return shape_of(ctx)
-    return replace(shape_of(ctx, policy.retry_delays), retry=MaxAttempts(policy.max_attempts))
+    return replace(shape_of(ctx), retry=MaxAttempts(policy.max_attempts, policy.retry_delays))
 
 
 def check_shape(
@@ -140,6 +145,7 @@ def check_shape(
     dead_letter_routing_key: str | None = None,
     dead_letter_queue_type: QueueType = QueueType.CLASSIC,
     queue_type: QueueType = QueueType.CLASSIC,
+    durable: bool = True,
     retry_delays: tuple[float, ...] = (),
 ) -> QueueOptions:
     """One queue's wishes, after the rules between the options."""
@@ -160,17 +166,21 @@ def check_shape(
         raise SettingError("--no-dead-letter, and yet a place for dead letters", "leave one of them out")
     if any(span < SHORTEST for span in (*retry_delays, *(() if ttl is None else (ttl,)))):
         raise SettingError("--ttl and --retry-delay take at least 1ms", "brokers count in milliseconds")
+    if queue_type is QueueType.QUORUM and not durable:
+        raise SettingError("--no-durable with --queue-type quorum", "a quorum queue is always durable")
     return QueueOptions(
         exchange=exchange or "",
         routing_key=routing_key or "",
         ttl=ttl,
-        retry_delays=retry_delays,
+        # How many tries there are is up to consume; here every step gets its queue.
+        retry=MaxAttempts(len(retry_delays) + 1, retry_delays) if retry_delays else None,
         dead_letter=(
             _kept(dead_letter_exchange, dead_letter_routing_key, dead_letter_queue_type)
             if dead_letter
             else Disabled()
         ),
         queue_type=queue_type,
+        durable=durable,
     )
 
 
@@ -186,7 +196,7 @@ def _kept(exchange: str | None, routing_key: str | None, queue_type: QueueType) 
 
 def unhonoured(broker: Broker, wishes: QueueOptions) -> tuple[str, ...]:
     """What this broker has no use for, in words."""
-    usual = QueueOptions()
+    usual = check_shape()
     return tuple(
         sentence
         for wish, sentence in broker.unhonoured.items()
@@ -198,7 +208,7 @@ def oddities(ctx: click.Context, where: Where, declared: QueueOptions | None) ->
     """What is odd about these options of `consume`, in words; SettingError for a wrong management URL."""
     if declared is not None:
         # The delays belong to --on-failure here, and every broker honours that.
-        return unhonoured(where.broker, replace(declared, retry_delays=()))
+        return unhonoured(where.broker, replace(declared, retry=None))
     given: str | None = ctx.params["management_url"]
     check = where.broker.dead_letter_check
     if not given or check is None:

@@ -74,9 +74,8 @@ def described(step: Step) -> str:
             return f"{step}, {step.kind}, durable"
         case Queue(foreign=True):
             return f"{step}, as it is"
-        case Queue(arguments=arguments):
-            return ", ".join(
-                (str(step), "durable", *(f"{name}={value}" for name, value in arguments.items()))
-            )
+        case Queue(arguments=arguments, durable=durable):
+            lasts = "durable" if durable else "not durable"
+            return ", ".join((str(step), lasts, *(f"{name}={value}" for name, value in arguments.items())))
         case Binding(routing_key=key):
             return f"{step}, routing key {key}"

@@ -60,7 +60,8 @@ BROKER: Final = Broker(
         "dead_letter": "--no-dead-letter and --dead-letter-… are not honoured: the embedded queue keeps dead "
         "letters, in QUEUE.dlq",
         "queue_type": "--queue-type is not honoured: there is one type of queue",
-        "retry_delays": "--retry-delay needs no queues: the embedded queue keeps messages back itself",
+        "durable": "--no-durable is not honoured: the embedded queue is a file",
+        "retry": "--retry-delay needs no queues: the embedded queue keeps messages back itself",
     },
     check_url=check_url,
     transport=transport,
