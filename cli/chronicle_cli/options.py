@@ -221,7 +221,8 @@ startup_timeout = option(
 drain_timeout = option(
     Group.LIFECYCLE, "--drain-timeout", type=DURATION, default="30s", metavar="DURATION",
     envvar="CHRONICLE_DRAIN_TIMEOUT",
-    help="How long a stop waits for syncers that are running; what is left goes back, exit code 4.",
+    help="How long a stop waits for syncers that are running; what is left goes back, exit code 4. Keep it a "
+    "few seconds below what kills the process: Kubernetes waits 30s unless told otherwise, Docker 10s.",
 )  # fmt: skip
 reconnect_initial = option(
     Group.LIFECYCLE, "--reconnect-initial", type=SPAN, metavar="DURATION",
