@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from chronicle.core.pipeline import Schema
 from chronicle.core.policy import OnException, OnExhausted, OnFailure, OnInvalid, Policy
 from chronicle.engine.job import Bounds, Lifecycle
-from chronicle.errors import SettingError
-from chronicle.transports.broker import Broker
-from chronicle.transports.catalog import brokers, usual_url
+from chronicle.transports.catalog import usual_url
 from chronicle.transports.seam import Tls
+from chronicle_cli.broker_help import broker_settings, broker_urls
 from chronicle_cli.broker_url import has_password, resolve_url
+from chronicle_cli.given import refuse_useless, typed
 from chronicle_cli.help import Group, option, stack
 from chronicle_cli.params import (
     DURATION,
@@ -63,24 +61,9 @@ def _choice(
 
 # --- where ---------------------------------------------------------------------------------------------
 
-
-def _urls() -> Iterator[str]:
-    for broker in brokers():
-        secure = "".join(f", or {scheme}:// with TLS" for scheme in broker.secure_schemes)
-        yield f"{broker.example}{secure} ({broker.title})"
-
-
-def _settings() -> Iterator[str]:
-    for broker in brokers():
-        if broker.settings:
-            yield f"{broker.title}: " + ", ".join(
-                f"{name} ({unit})" for name, unit in broker.settings.items()
-            )
-
-
 url = option(
     Group.WHERE, "--url", metavar="URL", envvar="CHRONICLE_URL",
-    help=f"The broker: {'; '.join(_urls())}. Its password "
+    help=f"The broker: {'; '.join(broker_urls())}. Its password "
     "belongs in CHRONICLE_PASSWORD or in the file CHRONICLE_PASSWORD_FILE names, the whole URL may stand in "
     "the file CHRONICLE_URL_FILE names. PROCA_URL, or PROCA_USERNAME and PROCA_PASSWORD, are understood.  "
     f"[default: {usual_url()}]",
@@ -92,8 +75,8 @@ queue = option(
 extras = option(
     Group.WHERE, "--set", "extras", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE",
     envvar="CHRONICLE_SET",
-    help=f"A setting of the broker's client; may be repeated. {'. '.join(_settings())}. In the variable, "
-    "pairs are separated by spaces.",
+    help=f"A setting of the broker's client; may be repeated. {'. '.join(broker_settings())}. In the "
+    "variable, pairs are separated by spaces.",
 )  # fmt: skip
 tls_ca = option(
     Group.WHERE, "--tls-ca", metavar="FILE", envvar="CHRONICLE_TLS_CA",
@@ -354,23 +337,3 @@ def lifecycle_of(ctx: click.Context) -> Lifecycle:
 def output_of(ctx: click.Context) -> Output:
     """How the run is shown."""
     return Output(ctx.params["log_format"], ctx.params["log_level"], ctx.params["live"])
-
-
-def typed(ctx: click.Context, name: str) -> bool:
-    """Whether a value came from the command line, as opposed to the environment."""
-    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-
-
-def refuse_typed(ctx: click.Context, names: Iterable[str], why: str) -> None:
-    """SettingError for the first of these options that stands on the command line."""
-    for param in ctx.command.params:
-        if param.name in names and typed(ctx, param.name):
-            flags = [*param.opts, *param.secondary_opts]
-            given = flags[-1] if ctx.params[param.name] is False else flags[0]
-            raise SettingError(f"{given} {why}", "leave it out")
-
-
-def refuse_useless(ctx: click.Context, broker: Broker) -> None:
-    """SettingError for an option on the command line that this broker has no use for."""
-    for name, why in broker.refuses.items():
-        refuse_typed(ctx, (name,), f"has no effect on {broker.title}: {why}")

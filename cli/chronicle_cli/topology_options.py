@@ -1,8 +1,6 @@
 """The options about what surrounds a queue, and the rules between them.
 
-Rule 1: an option that would do nothing is refused when it was typed. As a variable it may stand in the
-        `.env` of a whole project, for the commands it means something to.
-Rule 2: what a transport has no use for is a sentence for the operator, never silence.
+Rule: what a broker has no use for is a sentence for the operator, never silence.
 """
 
 from __future__ import annotations
@@ -17,8 +15,8 @@ from chronicle.core.topology import SHORTEST, Disabled, Enabled, MaxAttempts, Qu
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker
 from chronicle_cli.broker_url import has_password
+from chronicle_cli.given import refuse_typed, typed
 from chronicle_cli.help import Group, option, stack
-from chronicle_cli.options import refuse_typed, typed
 from chronicle_cli.params import SPAN, OneOf
 from chronicle_cli.settings import Where, check_name
 

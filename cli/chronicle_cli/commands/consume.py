@@ -17,6 +17,7 @@ from chronicle.transports.seam import Transport, refuse_what_it_cannot
 from chronicle.workers.loader import load
 from chronicle_cli import options, report, topology_options
 from chronicle_cli.foreground import observe, pipeline_of, run
+from chronicle_cli.given import typed
 from chronicle_cli.help import Command
 
 EXAMPLES = """
@@ -92,7 +93,7 @@ def captured(ctx: click.Context, job: Job, transport: Transport, observer: Obser
     """Run the job, and write what it has finished to the capture, if there is one."""
     path: str | None = ctx.params["capture"]
     if path is None:
-        if options.typed(ctx, "encrypt"):
+        if typed(ctx, "encrypt"):
             raise SettingError("--encrypt without --capture", "name the file with --capture FILE")
         return run(job, transport, observer)
     from chronicle.captures.file import open_capture
