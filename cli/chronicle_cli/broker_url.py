@@ -1,7 +1,7 @@
 """The broker's URL out of the environment: chronicle's own variables, then proca's.
 
 Rule 1: `--url` and CHRONICLE_URL win, then CHRONICLE_URL_FILE, then PROCA_URL with PROCA_USERNAME and
-        PROCA_PASSWORD; with none of them it is the embedded queue in this folder.
+        PROCA_PASSWORD; with none of them it is the usual one, a queue in this folder.
 Rule 2: a password comes from the environment or a file (Z3) and fills a URL that has a user and none.
 Rule 3: the environment is passed in; nothing here prints, and no error repeats a value.
 """
@@ -14,8 +14,8 @@ from typing import Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from chronicle.errors import SettingError
+from chronicle.transports.catalog import usual_url
 
-LOCAL: Final = "local:chronicle.db"
 PROCA: Final = "amqps://api.proca.app/proca_live"
 MAX_FILE: Final = 64 * 1024
 PASSPHRASE: Final = "CHRONICLE_PASSPHRASE"
@@ -33,7 +33,7 @@ VARIABLES: Final = (
 
 def resolve_url(given: str | None, environ: Mapping[str, str]) -> str:
     """The URL to use, with its password; `given` is the value of --url or CHRONICLE_URL."""
-    url = given or line_in_file_of("CHRONICLE_URL_FILE", environ) or _proca(environ) or LOCAL
+    url = given or line_in_file_of("CHRONICLE_URL_FILE", environ) or _proca(environ) or usual_url()
     password = environ.get("CHRONICLE_PASSWORD") or line_in_file_of("CHRONICLE_PASSWORD_FILE", environ)
     return with_password(url, password) if password else url
 
@@ -55,12 +55,16 @@ def has_password(url: str) -> bool:
 
 def _userinfo(url: str) -> tuple[str, bool]:
     """User (as written) and whether there is a password."""
-    try:
-        info = urlsplit(url).netloc.rpartition("@")[0]
-    except ValueError:
-        return "", False
-    user, _, password = info.partition(":")
+    user, _, password = _netloc(url).rpartition("@")[0].partition(":")
     return user, bool(password)
+
+
+def _netloc(url: str) -> str:
+    """User, password, host and port as written; empty when the URL has none or cannot be read."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return ""
 
 
 def _proca(environ: Mapping[str, str]) -> str | None:
@@ -73,7 +77,7 @@ def _proca(environ: Mapping[str, str]) -> str | None:
     if not url and not password:
         raise SettingError("PROCA_USERNAME without PROCA_PASSWORD", "set both, or PROCA_URL")
     url = url or PROCA
-    if not user or _userinfo(url)[0] or not url.startswith(("amqp://", "amqps://")):
+    if not user or _userinfo(url)[0] or not _netloc(url):
         return url
     parts = urlsplit(url)
     info = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")

@@ -8,23 +8,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Final
 
 from chronicle.core.topology import Disabled
 from chronicle.errors import SettingError
 from chronicle.telemetry import events
 from chronicle.telemetry.events import Observer
-from chronicle.transports.rabbitmq.preflight import Keeping, preflight
+from chronicle.transports.broker import DeadLetterCheck, Keeping
 from chronicle.transports.seam import Connector
-
-UNKNOWN: Final = (
-    "not known whether this queue's dead letters are kept: RabbitMQ does not tell a consumer, and without a "
-    "dead-letter exchange it deletes them; ask with --management-url, or make it so with --declare"
-)
-REMEDY: Final = (
-    "make it with chronicle declare, or set a policy with a dead-letter exchange; "
-    "--allow-drop accepts the loss"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +29,32 @@ class Remark:
         observer.event(self.event, self.level, self.text, queue=queue)
 
 
-def dead_letters(connector: Connector, management_url: str | None, *, allow_drop: bool) -> Remark:
-    """Find out whether RabbitMQ would keep a dead letter of this queue; SettingError when it would not."""
+def dead_letters(
+    check: DeadLetterCheck, connector: Connector, management_url: str | None, *, allow_drop: bool
+) -> Remark:
+    """Find out whether the broker would keep a dead letter of this queue; SettingError when it would not."""
+    not_asked = f"not known whether this queue's dead letters are kept: {check.not_asked}"
     if connector.declare is not None:
         if isinstance(connector.declare.dead_letter, Disabled):
-            return _vanishing("--no-dead-letter was asked for", allow_drop)
+            return _vanishing("--no-dead-letter was asked for", check, allow_drop)
         return Remark(
             events.DEAD_LETTERS_KEPT, logging.INFO, "dead letters are kept: the queue is declared so"
         )
     if not management_url:
-        return Remark(events.DEAD_LETTERS_UNKNOWN, logging.WARNING, UNKNOWN)
-    prospect = preflight(connector, management_url)
+        return Remark(events.DEAD_LETTERS_UNKNOWN, logging.WARNING, not_asked)
+    prospect = check.ask(connector, management_url)
     match prospect.keeping:
         case Keeping.KEPT:
             return Remark(events.DEAD_LETTERS_KEPT, logging.INFO, f"dead letters are kept {prospect.why}")
         case Keeping.VANISHES:
-            return _vanishing(prospect.why, allow_drop)
+            return _vanishing(prospect.why, check, allow_drop)
         case Keeping.UNKNOWN:
-            text = f"whether dead letters are kept is not known: {prospect.why}. {UNKNOWN}"
+            text = f"whether dead letters are kept is not known: {prospect.why}. {not_asked}"
             return Remark(events.DEAD_LETTERS_UNKNOWN, logging.WARNING, text)
 
 
-def _vanishing(why: str, allow_drop: bool) -> Remark:
+def _vanishing(why: str, check: DeadLetterCheck, allow_drop: bool) -> Remark:
     if not allow_drop:
-        raise SettingError(f"a message that fails would be deleted by the broker: {why}", REMEDY)
+        raise SettingError(f"a message that fails would be deleted by the broker: {why}", check.remedy)
     text = f"a message that fails is deleted by the broker: {why}"
     return Remark(events.DEAD_LETTERS_VANISH, logging.WARNING, text)

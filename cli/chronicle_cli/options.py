@@ -10,16 +10,18 @@ import os
 import socket
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from chronicle.core.pipeline import Schema
 from chronicle.core.policy import OnException, OnExhausted, OnFailure, OnInvalid, Policy
 from chronicle.engine.job import Bounds, Lifecycle
+from chronicle.transports.catalog import usual_url
 from chronicle.transports.seam import Tls
-from chronicle_cli.broker_url import LOCAL, has_password, resolve_url
+from chronicle_cli.broker_help import broker_settings, broker_urls
+from chronicle_cli.broker_url import has_password, resolve_url
+from chronicle_cli.given import refuse_useless, typed
 from chronicle_cli.help import Group, option, stack
 from chronicle_cli.params import (
     DURATION,
@@ -47,8 +49,6 @@ from chronicle_cli.settings import (
     consumer_tag,
 )
 
-NOTICE: Final = f"no --url given: using the embedded queue in this folder, {LOCAL}"
-
 
 def _choice(
     group: Group, flag: str, members: type[StrEnum], default: StrEnum | None = None, **attributes: Any
@@ -63,10 +63,10 @@ def _choice(
 
 url = option(
     Group.WHERE, "--url", metavar="URL", envvar="CHRONICLE_URL",
-    help="The broker: amqp://user@host/vhost, amqps://… (TLS), or local:FILE (embedded). Its password "
+    help=f"The broker: {'; '.join(broker_urls())}. Its password "
     "belongs in CHRONICLE_PASSWORD or in the file CHRONICLE_PASSWORD_FILE names, the whole URL may stand in "
     "the file CHRONICLE_URL_FILE names. PROCA_URL, or PROCA_USERNAME and PROCA_PASSWORD, are understood.  "
-    f"[default: {LOCAL}]",
+    f"[default: {usual_url()}]",
 )  # fmt: skip
 queue = option(
     Group.WHERE, "--queue", metavar="NAME", required=True, envvar=["CHRONICLE_QUEUE", "PROCA_QUEUE"],
@@ -75,8 +75,8 @@ queue = option(
 extras = option(
     Group.WHERE, "--set", "extras", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE",
     envvar="CHRONICLE_SET",
-    help="A setting of the broker's client; may be repeated. RabbitMQ: heartbeat (seconds), "
-    "connection_timeout (milliseconds). In the variable, pairs are separated by spaces.",
+    help=f"A setting of the broker's client; may be repeated. {'. '.join(broker_settings())}. In the "
+    "variable, pairs are separated by spaces.",
 )  # fmt: skip
 tls_ca = option(
     Group.WHERE, "--tls-ca", metavar="FILE", envvar="CHRONICLE_TLS_CA",
@@ -90,8 +90,9 @@ tls_key = option(
     help="Key of the client certificate (PEM), if it is not in the same file.",
 )  # fmt: skip
 tag = option(
-    Group.WHERE, "--tag", metavar="NAME", default="chronicle", envvar="CHRONICLE_TAG",
-    help="Who is consuming, for the broker's own pages: the consumer tag is HOSTNAME.TAG.",
+    Group.WHERE, "--tag", metavar="NAME", envvar="CHRONICLE_TAG",
+    help="Who is consuming, for the broker's own pages: the consumer tag is HOSTNAME.TAG.  "
+    "[default: the syncer's package or file; chronicle without a syncer]",
 )  # fmt: skip
 where = stack(url, queue, extras, tls_ca, tls_cert, tls_key, tag)
 
@@ -111,7 +112,8 @@ concurrency = option(
 )  # fmt: skip
 prefetch = option(
     Group.WORK, "--prefetch", type=POSITIVE, metavar="N", envvar="CHRONICLE_PREFETCH",
-    help="How many messages the broker hands out ahead.  [default: twice the concurrency]",
+    help="How many messages the broker hands out ahead.  [default: the URL's or --set's prefetch, else twice "
+    "the concurrency]",
 )  # fmt: skip
 schema = _choice(
     Group.WORK, "--schema", Schema, default=Schema.PROCA, envvar="CHRONICLE_SCHEMA",
@@ -202,18 +204,21 @@ startup_timeout = option(
 drain_timeout = option(
     Group.LIFECYCLE, "--drain-timeout", type=DURATION, default="30s", metavar="DURATION",
     envvar="CHRONICLE_DRAIN_TIMEOUT",
-    help="How long a stop waits for syncers that are running; what is left goes back, exit code 4.",
+    help="How long a stop waits for syncers that are running; what is left goes back, exit code 4. Keep it a "
+    "few seconds below what kills the process: Kubernetes waits 30s unless told otherwise, Docker 10s.",
 )  # fmt: skip
-retry_initial = option(
-    Group.LIFECYCLE, "--retry-initial", type=SPAN, metavar="DURATION", envvar="CHRONICLE_RETRY_INITIAL",
+reconnect_initial = option(
+    Group.LIFECYCLE, "--reconnect-initial", type=SPAN, metavar="DURATION",
+    envvar="CHRONICLE_RECONNECT_INITIAL",
     help="First wait before connecting again.  [default: 250ms]",
 )  # fmt: skip
-retry_max = option(
-    Group.LIFECYCLE, "--retry-max", type=SPAN, metavar="DURATION", envvar="CHRONICLE_RETRY_MAX",
+reconnect_max = option(
+    Group.LIFECYCLE, "--reconnect-max", type=SPAN, metavar="DURATION", envvar="CHRONICLE_RECONNECT_MAX",
     help="Longest wait before connecting again.  [default: 10s]",
 )  # fmt: skip
-retry_multiplier = option(
-    Group.LIFECYCLE, "--retry-multiplier", type=FACTOR, metavar="X", envvar="CHRONICLE_RETRY_MULTIPLIER",
+reconnect_multiplier = option(
+    Group.LIFECYCLE, "--reconnect-multiplier", type=FACTOR, metavar="X",
+    envvar="CHRONICLE_RECONNECT_MULTIPLIER",
     help="How much the wait grows from try to try.  [default: 2]",
 )  # fmt: skip
 give_up_after = option(
@@ -221,7 +226,9 @@ give_up_after = option(
     envvar="CHRONICLE_GIVE_UP_AFTER",
     help="Exit with code 3 when a broker that was connected stays away so long. 0: never.",
 )  # fmt: skip
-lifecycle = stack(startup_timeout, drain_timeout, retry_initial, retry_max, retry_multiplier, give_up_after)
+lifecycle = stack(
+    startup_timeout, drain_timeout, reconnect_initial, reconnect_max, reconnect_multiplier, give_up_after
+)
 
 # --- output --------------------------------------------------------------------------------------------
 
@@ -260,23 +267,29 @@ def where_of(ctx: click.Context) -> Where:
         address,
         values["queue"],
         tls=Tls(values.get("tls_ca"), values.get("tls_cert"), values.get("tls_key")),
-        tag=consumer_tag(socket.gethostname(), values.get("tag") or "chronicle"),
+        tag=consumer_tag(
+            socket.gethostname(), values.get("tag"), values.get("syncer") or values.get("verify")
+        ),
         extras=dict(values.get("extras") or ()),
     )
+    refuse_useless(ctx, found.broker)
     warnings = found.warnings
     if given and has_password(given) and typed(ctx, "url"):
         warnings += (
             "everybody on this machine can read a password on the command line; use CHRONICLE_PASSWORD",
         )
-    return replace(found, warnings=warnings, notice=NOTICE if address == LOCAL and not given else "")
+    notice = ""
+    if address == usual_url() and not given:
+        notice = f"no --url given: using {found.broker.title} in this folder, {address}"
+    return replace(found, warnings=warnings, notice=notice)
 
 
-def work_of(ctx: click.Context) -> Work:
+def work_of(ctx: click.Context, connector_prefetch: int | None = None) -> Work:
     """What runs over the messages; an option this command does not have keeps its default."""
     names = ("app_dir", "concurrency", "prefetch", "schema", "keys", "require_decryption", "normalize_events",
              "max_body")  # fmt: skip
     known = {name: ctx.params[name] for name in names if name in ctx.params}
-    found = check_work(ctx.params["syncer"], **known)
+    found = check_work(ctx.params["syncer"], connector_prefetch=connector_prefetch, **known)
     if found.keys and found.keys.lstrip().startswith("{") and typed(ctx, "keys"):
         warning = (
             "everybody on this machine can read keys on the command line; put them in a file of mode 600"
@@ -315,15 +328,12 @@ def lifecycle_of(ctx: click.Context) -> Lifecycle:
         startup_timeout=values["startup_timeout"],
         drain_timeout=values["drain_timeout"],
         give_up_after=values["give_up_after"],
-        backoff=check_backoff(values["retry_initial"], values["retry_max"], values["retry_multiplier"]),
+        backoff=check_backoff(
+            values["reconnect_initial"], values["reconnect_max"], values["reconnect_multiplier"]
+        ),
     )
 
 
 def output_of(ctx: click.Context) -> Output:
     """How the run is shown."""
     return Output(ctx.params["log_format"], ctx.params["log_level"], ctx.params["live"])
-
-
-def typed(ctx: click.Context, name: str) -> bool:
-    """Whether a value came from the command line, as opposed to the environment."""
-    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE

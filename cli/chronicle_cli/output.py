@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Final
 
 from chronicle.telemetry import events
 from chronicle.telemetry.events import Observer
@@ -20,12 +19,8 @@ from chronicle.telemetry.formats import JsonLog, PrettyLog
 from chronicle.telemetry.logging_bridge import LoggingBridge
 from chronicle.telemetry.redaction import Secrets, trace_of
 from chronicle.telemetry.safe_stream import SafeStream
+from chronicle_cli.client_logs import quiet_clients, spare_bodies
 from chronicle_cli.settings import LogFormat, LogLevel
-
-# chronicle reports lost connections itself, once; these libraries do it in many lines of their own.
-_NOISY: Final = ("pika", "confluent_kafka", "redis")
-# Its debug lines hold whole bodies.
-_TELLTALE: Final = "pika.channel"
 
 
 def make_observer(
@@ -66,10 +61,9 @@ def configure_logging(observer: Observer, log_level: LogLevel) -> None:
     root.setLevel(level)
     logging.captureWarnings(True)
     if level > logging.DEBUG:
-        for name in _NOISY:
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+        quiet_clients()
     else:
-        logging.getLogger(_TELLTALE).setLevel(logging.INFO)
+        spare_bodies()
     _catch_what_nobody_caught(observer)
 
 

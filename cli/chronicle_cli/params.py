@@ -194,7 +194,6 @@ def spelled(param: click.Parameter | None, ctx: click.Context | None) -> str:
 
 
 POSITIVE = Whole(1)
-NATURAL = Whole(0)
 WORKERS = Whole(1, 10_000)
 TRUTH = Truth()
 FACTOR = Factor()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import PurePath
 from typing import Final
 
 from chronicle.core.backoff import Backoff
@@ -17,9 +18,10 @@ from chronicle.core.pipeline import Schema
 from chronicle.core.policy import OnExhausted, OnFailure, Policy
 from chronicle.core.topology import MAX_NAME, SHORTEST
 from chronicle.errors import SettingError
-from chronicle.transports.catalog import scheme_of
-from chronicle.transports.rabbitmq.address import address_of
+from chronicle.transports.broker import Broker
+from chronicle.transports.catalog import broker_of, scheme_of
 from chronicle.transports.seam import Connector, Promises, Tls
+from chronicle.workers.loader import is_file
 
 LONGEST_WAIT: Final = 49 * 86400.0  # seconds; RabbitMQ counts a TTL's milliseconds in 32 bits
 MAX_PREFETCH: Final = 65535  # what AMQP has room for; zero would mean without limit
@@ -48,9 +50,11 @@ class Where:
 
     url: str = field(repr=False)
     queue: str
+    broker: Broker
     tls: Tls = field(default_factory=Tls)
     tag: str = "chronicle"
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
+    prefetch: int | None = None  # what the URL or --set gives as the default (R-000-47)
     warnings: tuple[str, ...] = ()
     notice: str = ""
 
@@ -95,12 +99,12 @@ def check_where(
     tls, extras = tls or Tls(), dict(extras or {})
     check_name("--queue", queue)
     check_name("--tag", tag)
-    scheme = scheme_of(url)
-    check_tls(scheme, tls)
-    if scheme == "local":
-        check_local(url, extras)
-        return Where(url, queue, tls, tag, extras)
-    return Where(url, queue, tls, tag, extras, plaintext(url, extras))
+    broker = broker_of(url)
+    check_tls(scheme_of(url), broker, tls)
+    if extras and not broker.settings:
+        raise SettingError(f"--set has no effect on {broker.title}", "leave it out")
+    facts = broker.check_url(url, extras)
+    return Where(url, queue, broker, tls, tag, extras, facts.prefetch, facts.warnings)
 
 
 def check_name(option: str, name: str) -> None:
@@ -113,30 +117,16 @@ def check_name(option: str, name: str) -> None:
         raise SettingError(f"{option} is longer than {MAX_NAME} bytes", "no broker has room for it")
 
 
-def check_tls(scheme: str, tls: Tls) -> None:
+def check_tls(scheme: str, broker: Broker, tls: Tls) -> None:
     """Certificates only where they are used, and a key only with its certificate."""
     if tls.key and not tls.cert:
         raise SettingError("--tls-key without --tls-cert", "a key proves nothing without its certificate")
-    if scheme != "amqps" and (tls.ca or tls.cert):
+    if scheme not in broker.secure_schemes and (tls.ca or tls.cert):
+        secure = " or ".join(f"{name}://" for name in broker.secure_schemes)
         raise SettingError(
-            f"--tls-ca and --tls-cert have no effect on {scheme}", "write amqps:// to connect with TLS"
+            f"--tls-ca and --tls-cert have no effect on {scheme}",
+            f"write {secure} to connect with TLS" if secure else "leave them out",
         )
-
-
-def check_local(url: str, extras: Mapping[str, str]) -> None:
-    """The embedded queue is a file and takes no further settings."""
-    if not url.partition(":")[2].strip("/"):
-        raise SettingError("the URL names no file", "write local:FILE, for example local:chronicle.db")
-    if extras:
-        raise SettingError("--set has no effect on the embedded queue", "leave it out")
-
-
-def plaintext(url: str, extras: Mapping[str, str]) -> tuple[str, ...]:
-    """A warning when a password would cross a network in the clear (Z9); SettingError for a bad URL."""
-    address = address_of(url, extras)
-    if address.tls or address.loopback or not address.given_password:
-        return ()
-    return ("the password goes to the broker unencrypted; use amqps:// for a broker on another machine",)
 
 
 def check_work(
@@ -145,6 +135,7 @@ def check_work(
     app_dir: str = ".",
     concurrency: int = 1,
     prefetch: int | None = None,
+    connector_prefetch: int | None = None,
     schema: Schema = Schema.PROCA,
     keys: str | None = None,
     require_decryption: bool = False,
@@ -159,10 +150,10 @@ def check_work(
         raise SettingError(
             f"--prefetch takes at most {MAX_PREFETCH}", "no broker holds more for one consumer"
         )
+    held = prefetch or connector_prefetch or min(2 * concurrency, MAX_PREFETCH)
     warnings: tuple[str, ...] = ()
-    if prefetch is not None and prefetch < concurrency:
-        warnings = (f"--prefetch {prefetch} keeps all but {prefetch} of {concurrency} workers idle",)
-    held = min(2 * concurrency, MAX_PREFETCH) if prefetch is None else prefetch
+    if held < min(concurrency, MAX_PREFETCH):
+        warnings = (f"a prefetch of {held} keeps all but {held} of {concurrency} workers idle",)
     return Work(
         syncer,
         app_dir,
@@ -209,11 +200,18 @@ def check_backoff(initial: float | None, maximum: float | None, multiplier: floa
     )
     if backoff.initial > backoff.maximum:
         raise SettingError(
-            "--retry-initial is longer than --retry-max", "the wait grows from one to the other"
+            "--reconnect-initial is longer than --reconnect-max", "the wait grows from one to the other"
         )
     return backoff
 
 
-def consumer_tag(hostname: str, tag: str) -> str:
-    """R-004-8: `<hostname>.<tag>`, so that the broker's own pages tell who consumes."""
-    return f"{hostname}.{tag}"
+def consumer_tag(hostname: str, tag: str | None, syncer: str | None = None) -> str:
+    """R-004-8: `<hostname>.<tag or package>`, so that the broker's own pages tell who consumes."""
+    return f"{hostname}.{tag or _package_of(syncer or '') or 'chronicle'}"
+
+
+def _package_of(syncer: str) -> str:
+    """The top-level package of `module:name`, or the name of the file; empty when it makes no tag."""
+    place = syncer.rpartition(":")[0]
+    name = PurePath(place).stem if is_file(place) else place.partition(".")[0]
+    return name if name.isprintable() else ""

@@ -1,13 +1,10 @@
 """The options about what surrounds a queue, and the rules between them.
 
-Rule 1: an option that would do nothing is refused when it was typed. As a variable it may stand in the
-        `.env` of a whole project, for the commands it means something to.
-Rule 2: what a transport has no use for is a sentence for the operator, never silence.
+Rule: what a broker has no use for is a sentence for the operator, never silence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -16,13 +13,12 @@ import click
 from chronicle.core.policy import OnFailure, Policy
 from chronicle.core.topology import SHORTEST, Disabled, Enabled, MaxAttempts, QueueOptions, QueueType
 from chronicle.errors import SettingError
-from chronicle.transports.catalog import scheme_of
-from chronicle.transports.rabbitmq.address import address_of
-from chronicle.transports.rabbitmq.management import management_of
+from chronicle.transports.broker import Broker
+from chronicle_cli.broker_url import has_password
+from chronicle_cli.given import refuse_typed, typed
 from chronicle_cli.help import Group, option, stack
-from chronicle_cli.options import typed
 from chronicle_cli.params import SPAN, OneOf
-from chronicle_cli.settings import check_name
+from chronicle_cli.settings import Where, check_name
 
 TYPES: Final = OneOf(QueueType)
 
@@ -64,9 +60,13 @@ queue_type = option(
     help="quorum: replicated, and a dead letter leaves it only when it has safely arrived. classic: the "
     "broker's usual queue.",
 )  # fmt: skip
+durable = option(
+    Group.TOPOLOGY, "--durable/--no-durable", default=True, envvar="CHRONICLE_DURABLE",
+    help="Whether the queue survives a restart of the broker. Its dead letters and retry queues always do.",
+)  # fmt: skip
 shape = stack(
     exchange, routing_key, ttl, dead_letter, dead_letter_exchange, dead_letter_routing_key,
-    dead_letter_queue_type, queue_type,
+    dead_letter_queue_type, queue_type, durable,
 )  # fmt: skip
 
 declare = option(
@@ -88,7 +88,7 @@ consuming = stack(declare, shape, allow_drop, management_url)
 
 WITH_DECLARE: Final = (
     "exchange", "routing_key", "ttl", "dead_letter", "dead_letter_exchange", "dead_letter_routing_key",
-    "dead_letter_queue_type", "queue_type",
+    "dead_letter_queue_type", "queue_type", "durable",
 )  # fmt: skip
 
 
@@ -104,17 +104,16 @@ def shape_of(ctx: click.Context, retry_delays: tuple[float, ...] = ()) -> QueueO
         dead_letter_routing_key=values["dead_letter_routing_key"],
         dead_letter_queue_type=values["dead_letter_queue_type"],
         queue_type=values["queue_type"],
+        durable=values["durable"],
         retry_delays=retry_delays,
     )
 
 
-def wishes_of(ctx: click.Context, url: str) -> QueueOptions:
+def wishes_of(ctx: click.Context, broker: Broker) -> QueueOptions:
     """What `declare` shall make."""
     delays: tuple[float, ...] = ctx.params["retry_delay"] or ()
-    local = scheme_of(url) == "local"
-    if local:
-        refuse_typed(ctx, ("only_retry",), "has no effect on the embedded queue")
-    if local or not ctx.params["only_retry"]:
+    # As a variable it may stand there for another broker.
+    if "only_retry" in broker.refuses or not ctx.params["only_retry"]:
         return shape_of(ctx, delays)
     if not delays:
         raise SettingError("--only-retry without --retry-delay", "name the steps: --retry-delay 5s,30s,5m")
@@ -123,26 +122,15 @@ def wishes_of(ctx: click.Context, url: str) -> QueueOptions:
     return replace(shape_of(ctx, delays), only_retry=True)
 
 
-def declared_of(ctx: click.Context, url: str, policy: Policy) -> QueueOptions | None:
+def declared_of(ctx: click.Context, policy: Policy) -> QueueOptions | None:
     """What `consume` shall make before it begins; None when it shall only look."""
-    if scheme_of(url) == "local":
-        refuse_typed(ctx, ("management_url", "allow_drop"), "has no effect on the embedded queue")
     if not ctx.params["declare"]:
         refuse_typed(ctx, WITH_DECLARE, "has no effect without --declare")
         return None
     refuse_typed(ctx, ("management_url",), "has no effect with --declare: what is made keeps dead letters")
     if policy.on_failure is not OnFailure.RETRY:
         return shape_of(ctx)
-    return replace(shape_of(ctx, policy.retry_delays), retry=MaxAttempts(policy.max_attempts))
-
-
-def refuse_typed(ctx: click.Context, names: Iterable[str], why: str) -> None:
-    """SettingError for the first of these options that stands on the command line."""
-    for param in ctx.command.params:
-        if param.name in names and typed(ctx, param.name):
-            flags = [*param.opts, *param.secondary_opts]
-            given = flags[-1] if ctx.params[param.name] is False else flags[0]
-            raise SettingError(f"{given} {why}", "leave it out")
+    return replace(shape_of(ctx), retry=MaxAttempts(policy.max_attempts, policy.retry_delays))
 
 
 def check_shape(
@@ -155,6 +143,7 @@ def check_shape(
     dead_letter_routing_key: str | None = None,
     dead_letter_queue_type: QueueType = QueueType.CLASSIC,
     queue_type: QueueType = QueueType.CLASSIC,
+    durable: bool = True,
     retry_delays: tuple[float, ...] = (),
 ) -> QueueOptions:
     """One queue's wishes, after the rules between the options."""
@@ -175,17 +164,21 @@ def check_shape(
         raise SettingError("--no-dead-letter, and yet a place for dead letters", "leave one of them out")
     if any(span < SHORTEST for span in (*retry_delays, *(() if ttl is None else (ttl,)))):
         raise SettingError("--ttl and --retry-delay take at least 1ms", "brokers count in milliseconds")
+    if queue_type is QueueType.QUORUM and not durable:
+        raise SettingError("--no-durable with --queue-type quorum", "a quorum queue is always durable")
     return QueueOptions(
         exchange=exchange or "",
         routing_key=routing_key or "",
         ttl=ttl,
-        retry_delays=retry_delays,
+        # How many tries there are is up to consume; here every step gets its queue.
+        retry=MaxAttempts(len(retry_delays) + 1, retry_delays) if retry_delays else None,
         dead_letter=(
             _kept(dead_letter_exchange, dead_letter_routing_key, dead_letter_queue_type)
             if dead_letter
             else Disabled()
         ),
         queue_type=queue_type,
+        durable=durable,
     )
 
 
@@ -199,35 +192,28 @@ def _kept(exchange: str | None, routing_key: str | None, queue_type: QueueType) 
     )
 
 
-def unhonoured(url: str, wishes: QueueOptions) -> tuple[str, ...]:
-    """What the embedded queue has no use for, in words; RabbitMQ honours everything."""
-    if scheme_of(url) != "local":
-        return ()
-    kept = wishes.dead_letter
-    sentences = (
-        (wishes.exchange, "--exchange is not honoured: the embedded queue has no exchanges"),
-        (wishes.ttl, "--ttl is not honoured: the embedded queue keeps a message until it is consumed"),
-        (kept == Disabled(), "--no-dead-letter is not honoured: the embedded queue keeps dead letters"),
-        (kept not in (Enabled(), Disabled()), "the embedded queue keeps its dead letters in QUEUE.dlq only"),
-        (wishes.queue_type is QueueType.QUORUM, "--queue-type is not honoured: there is one type of queue"),
-        (wishes.retry_delays, "--retry-delay needs no queues: the embedded queue keeps messages back itself"),
+def unhonoured(broker: Broker, wishes: QueueOptions) -> tuple[str, ...]:
+    """What this broker has no use for, in words."""
+    usual = check_shape()
+    return tuple(
+        sentence
+        for wish, sentence in broker.unhonoured.items()
+        if getattr(wishes, wish) != getattr(usual, wish)
     )
-    return tuple(sentence for applies, sentence in sentences if applies)
 
 
-def oddities(ctx: click.Context, url: str, declared: QueueOptions | None) -> tuple[str, ...]:
+def oddities(ctx: click.Context, where: Where, declared: QueueOptions | None) -> tuple[str, ...]:
     """What is odd about these options of `consume`, in words; SettingError for a wrong management URL."""
     if declared is not None:
-        # The delays belong to --on-failure here, and the embedded queue honours that.
-        return unhonoured(url, replace(declared, retry_delays=()))
+        # The delays belong to --on-failure here, and every broker honours that.
+        return unhonoured(where.broker, replace(declared, retry=None))
     given: str | None = ctx.params["management_url"]
-    if not given or scheme_of(url) == "local":
+    check = where.broker.dead_letter_check
+    if not given or check is None:
         return ()
-    management = management_of(given, address_of(url))
-    typed_secret = management.own and typed(ctx, "management_url")
-    sentences = (
-        (management.readable, "the password goes to the management API unencrypted; use https:// for it"),
-        (typed_secret, "everybody on this machine can read a password on the command line; use "
-         "CHRONICLE_MANAGEMENT_URL"),
-    )  # fmt: skip
-    return tuple(sentence for applies, sentence in sentences if applies)
+    warnings = check.check_url(given, where.url)
+    if has_password(given) and typed(ctx, "management_url"):
+        warnings += (
+            "everybody on this machine can read a password on the command line; use CHRONICLE_MANAGEMENT_URL",
+        )
+    return warnings

@@ -7,7 +7,8 @@
     declare(url, "ticks", QueueOptions(exchange="shop", routing_key="tick.*", dead_letter=Disabled()))
 
 `plan` tells what would be made, without a broker. `policy_of` is what a failed message of such a queue gets,
-for the engine; with MaxAttempts its tries wait in the retry queues that `retry_delays` makes.
+for the engine: with MaxAttempts (five, unless `retry` says otherwise) its tries wait in the retry queues of
+the same plan; with `retry=None` it is a dead letter at once, and there are no retry queues.
 """
 
 from __future__ import annotations
@@ -64,9 +65,5 @@ def policy_of(options: QueueOptions) -> Policy:
     """What a failed message gets under these options (D-1, R-003-22 to 24)."""
     if options.retry is None:
         return Policy(OnFailure.DEAD_LETTER)
-    usual = Policy()
-    return Policy(
-        OnFailure.RETRY,
-        max_attempts=options.retry.attempts,
-        retry_delays=options.retry_delays or usual.retry_delays,
-    )
+    retry = options.retry
+    return Policy(OnFailure.RETRY, max_attempts=retry.attempts, retry_delays=retry.delays)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from chronicle.errors import SettingError
 from chronicle.transports.rabbitmq.address import address_of
-from chronicle_cli.broker_url import LOCAL, has_password, resolve_url, with_password
+from chronicle_cli.broker_url import has_password, resolve_url, with_password
 
 
 @pytest.mark.parametrize(
     ("given", "environ", "url"),
     [
-        (None, {}, LOCAL),
+        (None, {}, "local:chronicle.db"),
         ("amqp://h/v", {"PROCA_URL": "amqp://p/"}, "amqp://h/v"),
         (None, {"PROCA_URL": "amqp://p/"}, "amqp://p/"),
         (None, {"PROCA_USERNAME": "u", "PROCA_PASSWORD": "p"}, "amqps://u:p@api.proca.app/proca_live"),
@@ -32,6 +32,8 @@ from chronicle_cli.broker_url import LOCAL, has_password, resolve_url, with_pass
             {"PROCA_URL": "amqp://x:y@h/v", "PROCA_USERNAME": "u", "PROCA_PASSWORD": "p"},
             "amqp://x:y@h/v",
         ),
+        (None, {"PROCA_URL": "local:x.db", "PROCA_USERNAME": "u", "PROCA_PASSWORD": "p"}, "local:x.db"),
+        (None, {"PROCA_URL": "amqp://[::1/", "PROCA_USERNAME": "u", "PROCA_PASSWORD": "p"}, "amqp://[::1/"),
         ("amqp://u@h/v", {"CHRONICLE_PASSWORD": "s:e@c"}, "amqp://u:s%3Ae%40c@h/v"),
         ("amqp://u:own@h/v", {"CHRONICLE_PASSWORD": "other"}, "amqp://u:own@h/v"),
         ("amqp://h/v", {"CHRONICLE_PASSWORD": "other"}, "amqp://h/v"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chronicle.transports.local import LocalPublisher, LocalTransport
+from chronicle.transports.local.consumer import LocalTransport
+from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.seam import Connector, Outgoing
 from support.cli import PROGRAM, Said, run
 from support.crm import CANARY, seen, told, write_lines, write_syncer
@@ -67,6 +69,21 @@ class TestDone:
         }  # fmt: skip
         assert waiting(tmp_path) == []
         assert {message["do"] for message in waiting(tmp_path, "q.dlq")} == {"dead", "no"}
+
+    @pytest.mark.parametrize("spec", ["crm:sync", "./crm.py:sync"])
+    def test_Z1_the_file_that_was_loaded_is_named(self, tmp_path: Path, spec: str) -> None:
+        """Somebody else's module of the same name would show here."""
+        publish(tmp_path, "yes")
+        said = consume(tmp_path, "--until-empty", "--syncer", spec)
+        (starting,) = [line for line in said.err.splitlines() if '"consumer.starting"' in line]
+        facts = json.loads(starting)
+        assert (facts["syncer"], facts["file"]) == (spec, str(tmp_path / "crm.py"))
+
+    def test_R_004_8_a_dead_letter_names_the_syncers_package(self, tmp_path: Path) -> None:
+        publish(tmp_path, "dead")
+        assert consume(tmp_path, "--until-empty").code == 0
+        shown = run("dlq", "show", *QUEUE, "--json", cwd=tmp_path)
+        assert json.loads(shown.out)["consumer"] == f"{socket.gethostname()}.crm"
 
     def test_a_second_run_finds_nothing_to_do(self, tmp_path: Path) -> None:
         publish(tmp_path, "yes")
@@ -147,7 +164,8 @@ class TestRefused:
             (("--max-time", "1.5"), "--max-time takes a duration"),
             (("--max-messages", ""), "--max-messages takes a whole number of at least 1, not ''"),
             (("--drain-timeout", "-1"), "--drain-timeout takes a duration"),
-            (("--retry-multiplier", "x"), "--retry-multiplier takes a number of at least 1"),
+            (("--reconnect-multiplier", "x"), "--reconnect-multiplier takes a number of at least 1"),
+            (("--retry-max", "1s"), "No such option '--retry-max'. (Did you mean one of: '--reconnect-max'"),
             (("--nonsense",), "No such option"),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
+
 import chronicle_syncers
 from chronicle_cli import broker_url, passphrase
 from chronicle_cli.dotenv_file import load_env
@@ -62,3 +64,14 @@ def test_every_listed_value_is_one_the_option_takes(tmp_path: Path) -> None:
             for name in variables(param):
                 if name in values and not param.multiple:
                     param.type.convert(values[name], param, ctx)
+
+
+def test_X5_the_pages_say_what_a_drain_must_fit_into() -> None:
+    """D-11 keeps 30s, which is all that Kubernetes waits: who runs it must hear of that everywhere."""
+    consume = dict(commands())["consume"]
+    (drain,) = [param for param in consume.params if param.name == "drain_timeout"]
+    page = EXAMPLE.with_name("docs") / "running.md"
+    assert isinstance(drain, click.Option)
+    for text in (drain.help or "", EXAMPLE.read_text(), page.read_text()):
+        assert "Kubernetes" in text
+    assert "terminationGracePeriodSeconds" in page.read_text()

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from chronicle_cli import options
 from chronicle_cli.help import GroupedOption
-from chronicle_cli.params import NATURAL, Duration, Factor, Size, Whole
+from chronicle_cli.params import POSITIVE, Duration, Factor, Size, Whole
 
 BAD = ["0", "-1", "1.5", "x", "true", ""]
 # What is bad for a count may be good for another kind of number.
@@ -55,8 +55,8 @@ def refused(param: click.Parameter, value: str, *, by_variable: bool = False) ->
 def test_all_number_options_are_here() -> None:
     assert {param.opts[0] for param in NUMBERS} == {
         "--concurrency", "--prefetch", "--max-body", "--max-retries", "--max-messages", "--max-time",
-        "--idle-timeout", "--startup-timeout", "--drain-timeout", "--retry-initial", "--retry-max",
-        "--retry-multiplier", "--give-up-after",
+        "--idle-timeout", "--startup-timeout", "--drain-timeout", "--reconnect-initial", "--reconnect-max",
+        "--reconnect-multiplier", "--give-up-after",
     }  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def test_the_line_of_the_handbook() -> None:
 @pytest.mark.parametrize("value", ["1_000", "١", "+1", "1e3", " 1", "9" * 5000, "99999999999"])
 def test_odd_spellings_of_numbers_are_refused(value: str) -> None:
     with pytest.raises(click.UsageError, match="the value takes a whole number"):
-        NATURAL.convert(value, None, None)
+        POSITIVE.convert(value, None, None)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "0.5", "1e5", "2,5"])

@@ -23,10 +23,8 @@ SECRET = "hunter22"
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("redis://h", "not in this version"),
-        ("rediss://h", "not in this version"),
-        ("kafka://h1,h2", "not in this version"),
-        ("kafka+ssl://h1", "not in this version"),
+        ("gopher://h", "scheme 'gopher' is not known"),
+        ("gopher+ssl://h1,h2", r"scheme 'gopher\+ssl' is not known"),
         (f"http://u:{SECRET}@h", "not known"),
         (f"u:{SECRET}@h/x", "not known|no scheme"),
         ("chronicle.db", "no scheme"),
@@ -43,6 +41,13 @@ SECRET = "hunter22"
         ("amqps://h/?verify=verify_none", "verify is not taken"),
         ("amqp://h/?heartbeat=0", "heartbeat takes whole seconds"),
         ("amqp://h/?heartbeat=x", "heartbeat takes whole seconds"),
+        ("amqp://h/?prefetch=0", "prefetch takes whole messages"),
+        ("amqp://h/?prefetch=-1", "prefetch takes whole messages"),
+        ("amqp://h/?prefetch=1.5", "prefetch takes whole messages"),
+        ("amqp://h/?prefetch=many", "prefetch takes whole messages"),
+        ("amqp://h/?prefetch=true", "prefetch takes whole messages"),
+        ("amqp://h/?prefetch=", "prefetch takes whole messages"),
+        ("amqp://h/?prefetch=65536", "prefetch takes whole messages"),
         ("amqp://h/?connection_timeout=5", "connection_timeout takes whole milliseconds"),
         (f"amqp://h/?token={SECRET}", "not known"),
         (f"amqp://h/?{SECRET}", "cannot be read"),
@@ -120,7 +125,19 @@ def test_prefetch_is_twice_the_concurrency() -> None:
         check_work("m:f", prefetch=65536)
 
 
+def test_the_connectors_prefetch_comes_between() -> None:
+    """R-000-36, R-000-47, D-8: the option, else the URL's or --set's, else 2 × concurrency."""
+    assert check_where("amqp://h/", "q").prefetch is None
+    assert check_where("amqp://h/?prefetch=9", "q").prefetch == 9
+    assert check_where("amqp://h/?prefetch=9", "q", extras={"prefetch": "7"}).prefetch == 7
+    assert check_work("m:f", concurrency=2, connector_prefetch=9).prefetch == 9
+    assert check_work("m:f", concurrency=2, prefetch=5, connector_prefetch=9).prefetch == 5
+    with pytest.raises(SettingError, match="prefetch takes whole messages"):
+        check_where("amqp://h/", "q", extras={"prefetch": "0"})
+
+
 def test_prefetch_below_concurrency_is_warned_about() -> None:
+    assert check_work("m:f", concurrency=4, connector_prefetch=3).warnings
     assert check_work("m:f", concurrency=4, prefetch=3).warnings
     assert not check_work("m:f", concurrency=4, prefetch=4).warnings
 
@@ -148,13 +165,29 @@ def test_backoff() -> None:
     assert check_backoff(1.0, None, None) == Backoff(1.0, 10.0)
     assert check_backoff(60.0, None, None) == Backoff(60.0, 60.0)
     assert check_backoff(None, 5.0, 3.0) == Backoff(0.25, 5.0, 3.0)
-    with pytest.raises(SettingError, match="--retry-initial is longer"):
+    with pytest.raises(SettingError, match="--reconnect-initial is longer"):
         check_backoff(5.0, 1.0, None)
 
 
-def test_the_consumer_tag_is_hostname_and_tag() -> None:
-    """R-004-8."""
-    assert consumer_tag("box", "crm") == "box.crm"
+@pytest.mark.parametrize(
+    ("tag", "syncer", "made"),
+    [
+        ("crm", "my_crm.sync:run", "box.crm"),
+        (None, "my_crm:sync", "box.my_crm"),
+        (None, "my_crm.jobs.mail:Sync", "box.my_crm"),
+        (None, "shop/sync-orders.py:Orders", "box.sync-orders"),
+        (None, "sync.py:run", "box.sync"),
+        ("", "../sync:run", "box.sync"),
+        (None, None, "box.chronicle"),
+        (None, "no function", "box.chronicle"),
+        (None, "a\nb:f", "box.chronicle"),
+    ],
+)
+def test_the_consumer_tag_is_hostname_and_tag_or_package(
+    tag: str | None, syncer: str | None, made: str
+) -> None:
+    """R-004-8: `<hostname>.<tag or package name>`; a command without a syncer is chronicle itself."""
+    assert consumer_tag("box", tag, syncer) == made
 
 
 def test_settings_do_not_show_secrets() -> None:

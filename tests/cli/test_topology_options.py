@@ -9,9 +9,11 @@ import pytest
 
 from chronicle.errors import SettingError
 from chronicle.topology import Disabled, Enabled, QueueOptions, QueueType, plan
+from chronicle.transports.catalog import broker_of
 from chronicle_cli.topology_options import check_shape, unhonoured
 from support.cli import run
 
+LOCAL = broker_of("local:x.db")
 RABBIT = {"CHRONICLE_URL": "amqp://localhost:1/"}
 PLAIN = ("--queue", "q", "--syncer", "my:sync")
 
@@ -27,6 +29,7 @@ PLAIN = ("--queue", "q", "--syncer", "my:sync")
         ({"dead_letter_exchange": "\x1b"}, "--dead-letter-exchange"),
         ({"ttl": 0.0001}, "--ttl"),
         ({"retry_delays": (5.0, 0.0001)}, "--retry-delay"),
+        ({"durable": False, "queue_type": QueueType.QUORUM}, "--no-durable"),
     ],
 )
 def test_wishes_that_contradict_themselves(wishes: dict[str, Any], said: str) -> None:
@@ -37,9 +40,10 @@ def test_wishes_that_contradict_themselves(wishes: dict[str, Any], said: str) ->
 
 
 def test_without_options_it_is_the_default_of_the_design() -> None:
-    """R-003-1, 2: the command line and the library ask for the same."""
-    assert plan("q", check_shape()) == plan("q", QueueOptions())
-    assert plan("q", check_shape(dead_letter=False)) == plan("q", QueueOptions(dead_letter=Disabled()))
+    """R-003-1, 2, D-1: as from code, but for the retries, which need --on-failure retry:N here."""
+    assert plan("q", check_shape()) == plan("q", QueueOptions(retry=None))
+    bare = QueueOptions(dead_letter=Disabled(), retry=None)
+    assert plan("q", check_shape(dead_letter=False)) == plan("q", bare)
 
 
 def test_a_dead_letter_exchange_that_was_named_is_somebody_elses() -> None:
@@ -51,10 +55,11 @@ def test_a_dead_letter_exchange_that_was_named_is_somebody_elses() -> None:
 
 def test_what_the_embedded_queue_has_no_use_for_is_said() -> None:
     asked = check_shape(exchange="e", ttl=1.0, dead_letter=False, queue_type=QueueType.QUORUM)
-    assert len(unhonoured("local:x.db", asked)) == 4
-    assert len(unhonoured("local:x.db", check_shape(dead_letter_routing_key="k", retry_delays=(1.0,)))) == 2
-    assert unhonoured("local:x.db", QueueOptions()) == ()
-    assert unhonoured("amqp://h/", asked) == ()
+    assert len(unhonoured(LOCAL, asked)) == 4
+    assert len(unhonoured(LOCAL, check_shape(dead_letter_routing_key="k", retry_delays=(1.0,)))) == 2
+    assert len(unhonoured(LOCAL, check_shape(durable=False))) == 1
+    assert unhonoured(LOCAL, check_shape()) == ()
+    assert unhonoured(broker_of("amqp://h/"), asked) == ()
 
 
 def test_declare_makes_a_queue_in_a_file(tmp_path: Path) -> None:
@@ -84,6 +89,7 @@ def test_consume_makes_a_queue_in_a_file(tmp_path: Path) -> None:
         ["--dead-letter"],
         ["--dead-letter-exchange", "e"],
         ["--queue-type", "quorum"],
+        ["--no-durable"],
         ["--declare", "--management-url", "http://localhost"],
     ],
 )

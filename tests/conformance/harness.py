@@ -15,7 +15,8 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action, Synced, Verdict
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.errors import BrokerRefused
-from chronicle.transports.local import LocalPublisher, LocalTransport
+from chronicle.transports.local.consumer import LocalTransport
+from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.memory import MemoryTransport
 from chronicle.transports.seam import Closing, Connector, Outgoing, Transport
 

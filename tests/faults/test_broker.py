@@ -14,7 +14,7 @@ from support.rabbit import RabbitNode
 from support.waiting import wait_for
 
 CONCURRENCY = 4
-OPTIONS = ("--concurrency", str(CONCURRENCY), "--prefetch", str(CONCURRENCY), "--retry-max", "1s")
+OPTIONS = ("--concurrency", str(CONCURRENCY), "--prefetch", str(CONCURRENCY), "--reconnect-max", "1s")
 # A node needs a quarter of a minute to start, and much longer on a busy machine.
 PATIENCE = 180.0
 

@@ -18,7 +18,7 @@ from support.waiting import wait_for
 
 CONCURRENCY = 4
 BOUNDED = ("--concurrency", str(CONCURRENCY), "--prefetch", str(CONCURRENCY))
-QUICK = ("--retry-initial", "50ms", "--retry-max", "300ms")
+QUICK = ("--reconnect-initial", "50ms", "--reconnect-max", "300ms")
 CUTS = 15
 
 

@@ -20,7 +20,7 @@ from support.waiting import wait_for
 
 PATIENCE = 180.0
 MESSAGES = 100
-WORK = ("--concurrency", "4", "--retry-max", "500ms")
+WORK = ("--concurrency", "4", "--reconnect-max", "500ms")
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from support.proxy import Mode, Proxy
 from support.rabbit import RabbitNode
 
 SECONDS = float(os.environ.get("CHRONICLE_SOAK_SECONDS", "180"))
-OPTIONS = ("--concurrency", "4", "--retry-max", "1s")
+OPTIONS = ("--concurrency", "4", "--reconnect-max", "1s")
 # A consumer may end only like this: drained, work returned, or killed by us.
 ENDINGS = (0, 4, -signal.SIGKILL)
 

@@ -161,7 +161,7 @@ def test_an_api_that_does_not_tell_is_a_warning_with_the_reason(
     rabbit: Broker, name: str, env: dict[str, Any], chronicle: StartChronicle, trouble: str
 ) -> None:
     """RB8, Z4: it starts, it says why it does not know, and the password shows nowhere."""
-    declare(rabbit.url, name, QueueOptions())
+    declare(rabbit.url, name, QueueOptions(retry=None))
     management = rabbit.node.management_url
     wrong = management.replace("guest:guest", "guest:secret-canary")
     as_amqp = wrong.replace("http://", "amqp://")

@@ -10,7 +10,7 @@ import pika
 import pytest
 
 from chronicle.errors import BrokerRefused, BrokerUnreachable
-from chronicle.topology import Disabled, Done, QueueOptions, QueueType, declare
+from chronicle.topology import Disabled, Done, MaxAttempts, QueueOptions, QueueType, declare
 from support.cli import Said, run
 from support.fixtures import Broker, StartChronicle, StartNode
 from support.management import ManagementApi
@@ -41,7 +41,7 @@ def told(rabbit: Broker, folder: Path, *args: str) -> Said:
 def test_the_topology_is_exactly_as_planned(
     rabbit: Broker, api: ManagementApi, name: str, tmp_path: Path, queue_type: QueueType
 ) -> None:
-    """R-003-16 to 19, 26 to 31, 37, RB8, RB12: by the command, and there is nothing else."""
+    """R-003-16 to 19, 26 to 31, 37, RB8, RB12: by the command, durable, and there is nothing else."""
     options = ("--queue", name, "--exchange", f"{name}.main", "--routing-key", "order.*", "--ttl", "5m")
     more = ("--retry-delay", "5s,30s", "--queue-type", queue_type.value)
     said = told(rabbit, tmp_path, *options, *more)
@@ -63,11 +63,27 @@ def test_the_topology_is_exactly_as_planned(
 
 def test_declaring_again_changes_nothing_and_says_so(rabbit: Broker, name: str) -> None:
     """R-003-19: idempotent, so it can run at every start."""
-    options = QueueOptions(exchange=f"{name}.main", ttl=60.0, retry_delays=(5.0,))
+    options = QueueOptions(exchange=f"{name}.main", ttl=60.0)
     first, again = (declare(rabbit.url, name, options) for _ in range(2))
     assert {done for _, done in first} == {Done.MADE, Done.BOUND}
     assert {done for _, done in again} == {Done.THERE, Done.BOUND}
     assert [step for step, _ in first] == [step for step, _ in again]
+
+
+def test_a_queue_that_need_not_survive(rabbit: Broker, api: ManagementApi, name: str, tmp_path: Path) -> None:
+    """R-003-10, 37, 38: the main queue only; a difference is explained and changes nothing."""
+    options = QueueOptions(exchange=f"{name}.main", durable=False)
+    again = declare(rabbit.url, name, options), declare(rabbit.url, name, options)
+    assert {done for _, done in again[1]} == {Done.THERE, Done.BOUND}
+    kept = {f"{name}.dlq", *(f"{name}.retry.{step}" for step in ("5s", "30s", "5m"))}
+    assert (rabbit.queues.exists(name), set(api.queues(name))) == (True, kept)
+    assert api.exchanges(name) == {f"{name}.main": "topic", f"{name}.main.dlx": "topic"}
+    said = told(rabbit, tmp_path, "--queue", name, "--exchange", f"{name}.main")
+    assert said.code == 2
+    assert f"queue {name}: durable is false there, and true was asked for" in said.problems[0]
+    agreed = told(rabbit, tmp_path, "--queue", name, "--exchange", f"{name}.main", "--no-durable")
+    assert f"queue {name}, not durable, " in agreed.out
+    assert f"was there: queue {name}\n" in agreed.out
 
 
 def test_a_dry_run_makes_nothing(rabbit: Broker, api: ManagementApi, name: str, tmp_path: Path) -> None:
@@ -124,7 +140,7 @@ def test_every_conflict_is_named_at_once(rabbit: Broker, api: ManagementApi, nam
     with rabbit.queues.channel() as channel:
         channel.exchange_declare(f"{name}.dlx", "direct", durable=True)
     with pytest.raises(BrokerRefused) as refused:
-        declare(rabbit.url, name, QueueOptions(ttl=0.005, retry_delays=(5.0,)))
+        declare(rabbit.url, name, QueueOptions(ttl=0.005))
     for words in (
         f"exchange {name}.dlx: type is direct there, and topic was asked for",
         f"queue {name}.dlq: x-queue-type is quorum there, and none was asked for",
@@ -155,7 +171,7 @@ def test_a_user_who_may_not_declare_is_told_what_is_needed(
 
 def test_the_rights_that_declaring_takes(rabbit: Broker, name: str, restricted: str) -> None:
     """Z14: those of the page, no more; without amq.default the retry queues fail and the rest was made."""
-    options = QueueOptions(exchange=f"{name}.main", retry_delays=(5.0,))
+    options = QueueOptions(exchange=f"{name}.main")
     own = f"^{name}"
     rabbit.node.ctl("set_permissions", name, own, own, own)
     with pytest.raises(BrokerRefused, match=r"amq\.default.*; 3 before it were made"):
@@ -168,7 +184,7 @@ def test_somebody_elses_exclusive_queue_is_refused(rabbit: Broker, name: str) ->
     with rabbit.queues.channel() as channel:
         channel.queue_declare(name, exclusive=True)
         with pytest.raises(BrokerRefused) as refused:
-            declare(rabbit.url, name, QueueOptions(dead_letter=Disabled()))
+            declare(rabbit.url, name, QueueOptions(dead_letter=Disabled(), retry=None))
         assert "exclusive" in refused.value.remedy
 
 
@@ -182,7 +198,7 @@ def test_a_broker_that_never_answers_is_given_up(rabbit: Broker, name: str) -> N
 
 def test_a_broker_that_falls_silent_is_given_up(rabbit: Broker, api: ManagementApi, name: str) -> None:
     """Never a silent hang later: missed heartbeats end it, and the next try finishes what was begun."""
-    options = QueueOptions(exchange=f"{name}.main", retry_delays=(1.0, 2.0, 3.0, 4.0))
+    options = QueueOptions(exchange=f"{name}.main", retry=MaxAttempts(5, (1.0, 2.0, 3.0, 4.0)))
     with Proxy(rabbit.url, delay=0.05) as proxy, ThreadPoolExecutor(1) as elsewhere:
         proxy.set(Mode.DELAY)
         url = f"{proxy.url_for(rabbit.url)}?heartbeat=1"
@@ -197,12 +213,12 @@ def test_a_broker_that_falls_silent_is_given_up(rabbit: Broker, api: ManagementA
 @pytest.mark.parametrize("queue_type", list(QueueType))
 def test_what_expires_and_what_is_refused_is_kept(rabbit: Broker, name: str, queue_type: QueueType) -> None:
     """R-003-31: a TTL and a nack without requeue both end in the dead-letter queue."""
-    declare(rabbit.url, name, QueueOptions(ttl=0.2, queue_type=queue_type))
+    declare(rabbit.url, name, QueueOptions(ttl=0.2, queue_type=queue_type, retry=None))
     rabbit.queues.publish(name, b"expires")
     dead = f"{name}.dlq"
     wait_for(lambda: rabbit.queues.depth(dead) == 1, PATIENCE, "the expired message")
     slow = f"{name}.slow"
-    declare(rabbit.url, slow, QueueOptions(queue_type=queue_type))
+    declare(rabbit.url, slow, QueueOptions(queue_type=queue_type, retry=None))
     rabbit.queues.publish(slow, b"refused")
     wait_for(lambda: rabbit.queues.depth(slow) == 1, PATIENCE, "the published message")
     with rabbit.queues.channel() as channel:
@@ -220,7 +236,7 @@ def test_what_expires_and_what_is_refused_is_kept(rabbit: Broker, name: str, que
 
 def test_a_retry_queue_gives_messages_back(rabbit: Broker, name: str) -> None:
     """RB12: after its TTL, to the main queue."""
-    declare(rabbit.url, name, QueueOptions(retry_delays=(0.2,)))
+    declare(rabbit.url, name, QueueOptions(retry=MaxAttempts(2, (0.2,))))
     rabbit.queues.publish(f"{name}.retry.200ms", b"again")
     wait_for(lambda: rabbit.queues.depth(name) == 1, PATIENCE, "the message that waited")
 
@@ -248,7 +264,7 @@ def test_consume_declares_again_when_the_broker_lost_it(
     node = private_rabbit()
     name = node.queues.name("again")
     env = {"CHRONICLE_URL": node.url, "REHEARSED": str(tmp_path / "calls")}
-    args = ("--declare", "--schema", "raw", "--retry-max", "1s")
+    args = ("--declare", "--schema", "raw", "--reconnect-max", "1s")
     process = chronicle("consume", "--queue", name, "--syncer", f"{syncers}:yes", *args, env=env)
     process.wait_for_line("consumer.ready", PATIENCE)
     for queue in (f"{name}.dlq", name):

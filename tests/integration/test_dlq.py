@@ -50,7 +50,7 @@ def house(request: pytest.FixtureRequest, tmp_path: Path) -> DeadHouse:
     queue = broker.queues.name("dlq")
     quorum = request.param == "quorum"
     kind = QueueType.QUORUM if quorum else QueueType.CLASSIC
-    wanted = QueueOptions(queue_type=kind, dead_letter=Enabled(queue_type=kind))
+    wanted = QueueOptions(queue_type=kind, dead_letter=Enabled(queue_type=kind), retry=None)
     declare_topology(Connector(broker.url, queue, declare=wanted))
     broker.queues.made += [queue, f"{queue}.dlq"]
     broker.queues.exchanges.append(f"{queue}.dlx")

@@ -15,7 +15,9 @@ import pytest
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate
 from chronicle.errors import BrokerError, BrokerRefused, BrokerUnreachable, ConnectionLost, SettingError
-from chronicle.transports.local import LocalPublisher, LocalTransport, schema
+from chronicle.transports.local import schema
+from chronicle.transports.local.consumer import LocalTransport
+from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.local.store import Store
 from chronicle.transports.seam import Connector, Outgoing
 from conformance.harness import opened, settle, verdict

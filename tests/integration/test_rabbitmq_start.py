@@ -254,16 +254,24 @@ def test_the_queue_s_depth_is_told_at_the_start(stage: Stage) -> None:
     assert counted(process) == {"received": 5, "ack": 5}
 
 
-@pytest.mark.parametrize(("options", "prefetch"), [((), 6), (("--prefetch", "11"), 11)])
+@pytest.mark.parametrize(
+    ("options", "tag", "prefetch"),
+    [
+        (("--tag", "my-crm"), "my-crm", 6),
+        (("--prefetch", "11"), "rehearsed", 11),
+        (("--set", "prefetch=9"), "rehearsed", 9),
+        (("--set", "prefetch=9", "--prefetch", "11"), "rehearsed", 11),
+    ],
+)
 def test_what_the_broker_sees_of_a_consumer(
-    stage: Stage, rabbit: Broker, options: tuple[str, ...], prefetch: int
+    stage: Stage, rabbit: Broker, options: tuple[str, ...], tag: str, prefetch: int
 ) -> None:
-    """R-004-4, R-004-7, R-004-8, RB16, RB17: tag, prefetch and acknowledgements as they should be."""
-    process = stage.start("yes", "--concurrency", "3", "--tag", "my-crm", *options)
+    """R-000-36, R-004-4, 7, 8, RB16, RB17: tag, prefetch and acknowledgements as they should be."""
+    process = stage.start("yes", "--concurrency", "3", *options)
     process.wait_for_line("consumer.ready", PATIENCE)
     columns = ("queue_name", "consumer_tag", "ack_required", "prefetch_count", "arguments")
     table = rabbit.node.ctl("list_consumers", "--silent", "--no-table-headers", *columns)
     (row,) = [line.split("\t") for line in table.splitlines() if line.startswith(f"{stage.queue}\t")]
-    assert row[1:4] == [f"{socket.gethostname()}.my-crm", "true", str(prefetch)]
+    assert row[1:4] == [f"{socket.gethostname()}.{tag}", "true", str(prefetch)]
     process.signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 0

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
 from chronicle.errors import BrokerRefused
-from chronicle.transports.local import LocalPublisher, LocalTransport
+from chronicle.transports.local.consumer import LocalTransport
+from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.seam import Connector, Outgoing
 from support import journal
 from support.fixtures import StartChronicle

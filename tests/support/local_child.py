@@ -18,7 +18,8 @@ import sys
 from chronicle.core.outcome import Action, Synced, Verdict
 from chronicle.core.settlement import Settlement
 from chronicle.errors import ChronicleError
-from chronicle.transports.local import LocalPublisher, LocalTransport
+from chronicle.transports.local.consumer import LocalTransport
+from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.seam import Connector, Outgoing
 
 DONE = Verdict(Action.ACK, "done")

@@ -30,7 +30,11 @@ class ManagementApi:
     def exchanges(self, prefix: str) -> dict[str, str]:
         """Durable exchanges whose names begin so, with their kind."""
         found = self._get("exchanges/%2F")
-        return {entry["name"]: entry["type"] for entry in found if entry["name"].startswith(prefix)}
+        return {
+            exchange["name"]: exchange["type"]
+            for exchange in found
+            if exchange["name"].startswith(prefix) and exchange["durable"]
+        }
 
     def bindings(self, exchange: str) -> list[tuple[str, str]]:
         """Where an exchange sends messages: queue and routing key."""

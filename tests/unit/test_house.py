@@ -7,12 +7,15 @@ Rule 2: what is not allowed here is forbidden; a new room needs a line in `ROOMS
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+from chronicle.transports.catalog import brokers
 
 HOME: Final = Path(__file__).parents[2]
 SOURCES: Final = ("src", "cli", "syncers")
@@ -40,6 +43,20 @@ ROOMS: Final = {
     "syncers": frozenset({"chronicle", "errors", "core"}),
 }
 EXTRA: Final = {"chronicle/core/pipeline.py": frozenset({"proca"})}
+
+# A broker's own folder: what is not in it asks the broker's record, by way of the catalog.
+BROKERS: Final = frozenset(
+    init.parent.name for init in (HOME / "src" / "chronicle" / "transports").glob("*/__init__.py")
+)
+SCHEMES: Final = frozenset(scheme for broker in brokers() for scheme in broker.schemes)
+# A literal that is one of these names, speaks of one in a sentence, or begins a URL with one.
+BROKER_NAME: Final = re.compile(
+    rf"(?:{'|'.join(sorted(BROKERS | SCHEMES))})|.*\b(?:{'|'.join(broker.title for broker in brokers())})\b.*"
+    rf"|.*\b(?:{'|'.join(map(re.escape, sorted(SCHEMES)))}):.*",
+    re.IGNORECASE | re.DOTALL,
+)
+# Help and examples are for people, and proca's live broker has an address.
+MAY_NAME_BROKERS: Final = frozenset({"EXAMPLES", "PROCA", "help", "examples"})
 
 CLIENTS: Final = frozenset({"pika", "confluent_kafka", "redis"})
 THREADS: Final = frozenset({"_thread", "asyncio", "concurrent", "multiprocessing", "signal", "threading"})
@@ -88,6 +105,10 @@ def source_offences(home: Path, file: Path) -> Iterator[str]:
     tree = ast.parse(text)
     for entry in imports(tree, module):
         yield from (f"{where}:{entry.line} {why}" for why in import_offences(entry, module, room))
+    if room == "cli":
+        for number, literal in literals(tree):
+            if BROKER_NAME.fullmatch(literal):
+                yield f"{where}:{number} names a broker; ask its record"
     if room in GUARDED_ROOMS:
         for number, name in uses_of_threading(tree):
             if name not in GUARDS:
@@ -100,6 +121,9 @@ def import_offences(entry: Import, module: Path, room: str) -> Iterator[str]:
     allowed = ROOMS[room] | {room} | EXTRA.get(module.as_posix(), frozenset())
     if target and target not in allowed:
         yield f"is in {room} and imports from {target}"
+    broker = broker_of_import(entry)
+    if broker and module.parts[:3] != ("chronicle", "transports", broker):
+        yield f"imports from the folder of the broker {broker}"
     if top in CLIENTS and room != "transports":
         yield f"imports {top} outside transports"
     if top == "sqlite3" and room != "syncers" and not is_local_transport(module):
@@ -123,6 +147,30 @@ def room_of_import(entry: Import) -> str:
     if top == "chronicle":
         return second if second in ROOMS else "chronicle"
     return {"chronicle_cli": "cli", "chronicle_syncers": "syncers"}.get(top, "")
+
+
+def broker_of_import(entry: Import) -> str:
+    """The broker whose own folder an import leads to; empty for none."""
+    first, second, third, *_ = *entry.module.split("."), entry.name, "", ""
+    return third if (first, second) == ("chronicle", "transports") and third in BROKERS else ""
+
+
+def literals(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The texts in a file, but for docstrings and what may name a broker."""
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, str):
+        yield tree.lineno, tree.value
+    for child in ast.iter_child_nodes(tree):
+        match child:
+            case ast.Expr(value=ast.Constant()):
+                continue  # a docstring
+            case ast.keyword(arg=name) | ast.Assign(targets=[ast.Name(id=name)]):
+                pass
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                pass
+            case _:
+                name = ""
+        if name not in MAY_NAME_BROKERS:
+            yield from literals(child)
 
 
 def is_local_transport(module: Path) -> bool:
@@ -210,6 +258,18 @@ OFFENDERS: Final = [
         "is in engine and imports from syncers",
     ),
     ("cli/chronicle_cli/a.py", "from chronicle_syncers import sql\n", "is in cli and imports from syncers"),
+    (
+        "cli/chronicle_cli/a.py",
+        "def f():\n    from chronicle.transports.rabbitmq import address\n",
+        "imports from the folder of the broker rabbitmq",
+    ),
+    ("src/chronicle/engine/a.py", "from chronicle.transports import local\n", "of the broker local"),
+    ("src/chronicle/transports/memory.py", "from .local.store import Store\n", "of the broker local"),
+    ("src/chronicle/transports/rabbitmq/a.py", "import chronicle.transports.local.store\n", "broker local"),
+    ("cli/chronicle_cli/a.py", "if scheme == 'local':\n    pass\n", "names a broker"),
+    ("cli/chronicle_cli/a.py", "f(url.startswith('amqps://'))\n", "names a broker"),
+    ("cli/chronicle_cli/a.py", "MARKED: str = f'{x} and RabbitMQ marks it'\n", "names a broker"),
+    ("cli/chronicle_cli/a.py", "why = 'no effect on the embedded queue'\n", "names a broker"),
     ("src/chronicle/stray.py", "", "stands in no room"),
     ("src/chronicle/core/a.py", "# TODO later\n", "is unfinished"),
     ("tests/unit/test_a.py", "pass\n" * 401, "has 401 lines"),
@@ -234,6 +294,12 @@ INNOCENTS: Final = [
     ("src/chronicle/transports/local/store.py", "import sqlite3\n"),
     ("src/chronicle/telemetry/a.py", "from threading import RLock\n"),
     ("syncers/chronicle_syncers/a.py", "import threading\nthreading.Lock()\nfrom chronicle import Retry\n"),
+    ("src/chronicle/transports/rabbitmq/a.py", "from .address import address_of\n"),
+    ("cli/chronicle_cli/a.py", "from chronicle.transports import catalog, memory\n"),
+    (
+        "cli/chronicle_cli/a.py",
+        "def f():\n    'On RabbitMQ.'\n\nEXAMPLES: str = 'amqp://h/'\nf(help='RabbitMQ', a='a local disk')\n",
+    ),
     ("cli/chronicle_cli/a.py", "import signal\nfrom chronicle.engine import runner\n"),
 ]
 

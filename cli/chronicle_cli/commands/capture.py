@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import suppress
 from typing import Any, Final
@@ -14,8 +13,8 @@ from chronicle.captures.snapshot import Copied, Snapshot
 from chronicle.engine.job import Exit
 from chronicle.engine.signals import stop_on_signal
 from chronicle.errors import ChronicleError
-from chronicle.transports.catalog import scheme_of
 from chronicle_cli import options, report
+from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Command, Group, option
 from chronicle_cli.params import POSITIVE
 from chronicle_cli.passphrase import PassphraseSource
@@ -27,10 +26,6 @@ chronicle capture --queue cus.12.deliver --limit 10 sample.jsonl
 CHRONICLE_PASSPHRASE_FILE=secret.txt chronicle capture --queue cus.12.deliver --encrypt messages.sealed
 chronicle replay --syncer my_crm:sync messages.jsonl
 """
-MARKED: Final = (
-    "RabbitMQ marks what is captured as redelivered: until it is settled it gets no second try from "
-    "requeue-once, and a quorum queue counts it as a try towards its delivery limit"
-)
 
 
 @click.command(cls=Command, examples=EXAMPLES)
@@ -68,10 +63,9 @@ def command(
     where = options.where_of(ctx)
     report.note(where.notice)
     report.warn(*where.warnings)
-    if scheme_of(where.url) != "local":
-        report.warn(MARKED)
-    # pika tells on stderr what is reported here in one line.
-    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    if where.broker.marks:
+        report.warn(f"{where.broker.marks}: {where.broker.marks_mean}")
+    quiet_clients()
     secrets = PassphraseSource(os.environ)
     capture = open_capture(file, secrets.to_seal if encrypt else None, new=True)
     try:

@@ -13,10 +13,11 @@ from chronicle.engine.job import Exit, Job
 from chronicle.errors import SettingError
 from chronicle.telemetry.events import Observer
 from chronicle.transports.catalog import open_transport
-from chronicle.transports.seam import DeadLetterKeeper, Transport, refuse_what_it_cannot
+from chronicle.transports.seam import Transport, refuse_what_it_cannot
 from chronicle.workers.loader import load
 from chronicle_cli import options, report, topology_options
 from chronicle_cli.foreground import observe, pipeline_of, run
+from chronicle_cli.given import typed
 from chronicle_cli.help import Command
 
 EXAMPLES = """
@@ -51,12 +52,13 @@ def command(ctx: click.Context, /, **_: object) -> int:
     Exit codes: 0 done, 1 fatal, 2 usage or configuration, 3 broker not reachable, 4 stopped with unfinished
     messages given back, 128+n forced by a second signal.
     """
-    where, work = options.where_of(ctx), options.work_of(ctx)
+    where = options.where_of(ctx)
+    work = options.work_of(ctx, where.prefetch)
     policy = options.policy_of(ctx)
     if where.notice:
         report.note(where.notice)
-    declared = topology_options.declared_of(ctx, where.url, policy)
-    report.warn(*where.warnings, *work.warnings, *topology_options.oddities(ctx, where.url, declared))
+    declared = topology_options.declared_of(ctx, policy)
+    report.warn(*where.warnings, *work.warnings, *topology_options.oddities(ctx, where, declared))
 
     syncer = load(work.syncer, work.app_dir)
     delays = policy.retry_delays if policy.on_failure is OnFailure.RETRY else ()
@@ -74,10 +76,12 @@ def command(ctx: click.Context, /, **_: object) -> int:
     )
     management_url: str | None = ctx.params["management_url"]
     remark = None
-    if transport.promises.dead_letters is DeadLetterKeeper.BROKER:
+    if where.broker.dead_letter_check is not None:
         from chronicle_cli.dead_letter_check import dead_letters
 
-        remark = dead_letters(connector, management_url, allow_drop=ctx.params["allow_drop"])
+        remark = dead_letters(
+            where.broker.dead_letter_check, connector, management_url, allow_drop=ctx.params["allow_drop"]
+        )
     urls = (where.url, management_url or "")
     observer = observe(options.output_of(ctx), where.queue, syncer.name, transport, *urls)
     if remark is not None:
@@ -89,7 +93,7 @@ def captured(ctx: click.Context, job: Job, transport: Transport, observer: Obser
     """Run the job, and write what it has finished to the capture, if there is one."""
     path: str | None = ctx.params["capture"]
     if path is None:
-        if options.typed(ctx, "encrypt"):
+        if typed(ctx, "encrypt"):
             raise SettingError("--encrypt without --capture", "name the file with --capture FILE")
         return run(job, transport, observer)
     from chronicle.captures.file import open_capture

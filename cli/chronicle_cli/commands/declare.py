@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -14,6 +13,7 @@ from chronicle.engine.job import Exit
 from chronicle.engine.reconnect import reach
 from chronicle.transports.catalog import declare_topology, planned_topology
 from chronicle_cli import options, report, topology_options
+from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Command, Group, option
 
 EXAMPLES: Final = """
@@ -48,19 +48,18 @@ def command(ctx: click.Context, /, dry_run: bool, **_: Any) -> int:
     --only-retry adds the retry queues and nothing else.
     """
     where = options.where_of(ctx)
-    wishes = topology_options.wishes_of(ctx, where.url)
+    wishes = topology_options.wishes_of(ctx, where.broker)
     connector = replace(where.connector(), declare=wishes)
     steps = planned_topology(connector)
     report.note(where.notice)
-    report.warn(*where.warnings, *topology_options.unhonoured(where.url, wishes))
+    report.warn(*where.warnings, *topology_options.unhonoured(where.broker, wishes))
     click.echo(f"the plan for {where.queue}:")
     for step in steps:
         click.echo(f"  {described(step)}")
     if dry_run:
         click.echo("nothing was made")
         return Exit.DONE
-    # pika tells on stderr what is reported here in one line.
-    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    quiet_clients()
     for step, done in reach(partial(declare_topology, connector), ctx.params["startup_timeout"], report.warn):
         click.echo(f"{done}: {step}")
     return Exit.DONE
@@ -75,9 +74,8 @@ def described(step: Step) -> str:
             return f"{step}, {step.kind}, durable"
         case Queue(foreign=True):
             return f"{step}, as it is"
-        case Queue(arguments=arguments):
-            return ", ".join(
-                (str(step), "durable", *(f"{name}={value}" for name, value in arguments.items()))
-            )
+        case Queue(arguments=arguments, durable=durable):
+            lasts = "durable" if durable else "not durable"
+            return ", ".join((str(step), lasts, *(f"{name}={value}" for name, value in arguments.items())))
         case Binding(routing_key=key):
             return f"{step}, routing key {key}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from chronicle.engine.job import Exit
 from chronicle.engine.publication import Publication, in_batches, reached
 from chronicle.errors import BrokerError, ChronicleError, InvalidMessage, OperatorError, SettingError
 from chronicle_cli import options, report
+from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Command, Group, option
 from chronicle_cli.params import POSITIVE
 from chronicle_cli.passphrase import PassphraseSource
@@ -72,8 +72,7 @@ def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: b
 
 def send(messages: Iterator[Delivery], where: Where, startup_timeout: float) -> int:
     """Publish, and say at the end what is on the queue for certain."""
-    # pika tells on stderr what is reported here in one line.
-    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    quiet_clients()
     with reached(where.connector(), startup_timeout, report.warn) as publisher:
         publication = Publication(publisher)
         try:

@@ -75,6 +75,9 @@ class OnExhausted(StrEnum):
     DEAD_LETTER = "dead-letter"
 
 
+RETRY_DELAYS: Final = (5.0, 30.0, 300.0)  # seconds
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The operator's choices."""
@@ -85,7 +88,7 @@ class Policy:
     on_exhausted: OnExhausted = OnExhausted.DROP
     max_retries: int | None = None
     max_attempts: int = 5  # of OnFailure.RETRY: so many tries, then the dead letters (R-003-12)
-    retry_delays: tuple[float, ...] = (5.0, 30.0, 300.0)  # seconds; the last one repeats
+    retry_delays: tuple[float, ...] = RETRY_DELAYS  # the last one repeats
     rehearsal: bool = False  # replay and tests: no waiting, and no try after the tenth
 
 

@@ -1,14 +1,15 @@
 """What a queue needs around it: dead-letter exchange and queue, retry queues. Plans, and makes nothing.
 
 The defaults are those of the design (003): dead letters on, `<exchange>.dlx` and `<queue>.dlq`, everything
-durable, no TTL, five attempts.
+durable, no TTL, five attempts with the retry queues they need.
 
     plan("orders", QueueOptions(exchange="shop", routing_key="order.*", ttl=300.0))
 
 Rule 1: a plan lists things in the order in which they are made: what is pointed at comes before what points
         to it, and the main queue is bound last, so no message arrives before its dead letters are kept.
 Rule 2: one retry queue per delay, because a TTL expires only at the head of a queue (RB12).
-Rule 3: everything is durable; brokers from 4.3 on refuse anything else (RB14, R-003-10).
+Rule 3: everything is durable, but for a main queue whose owner says otherwise; brokers from 4.3 on refuse
+        even that (RB14, R-003-10, R-003-37).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
+from chronicle.core.policy import RETRY_DELAYS
 from chronicle.core.units import format_duration
 from chronicle.errors import SettingError
 
@@ -54,16 +56,25 @@ DeadLetterPolicy: TypeAlias = Enabled | Disabled
 
 @dataclass(frozen=True, slots=True)
 class MaxAttempts:
-    """So many tries, then the dead letters."""
+    """So many tries, then the dead letters; between them a delay each, in a retry queue of its own."""
 
     attempts: int = 5
+    delays: tuple[float, ...] = RETRY_DELAYS  # seconds; the last one repeats
 
     def __post_init__(self) -> None:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
             raise ValueError("MaxAttempts takes a whole number of at least 1")
+        if not self.delays:
+            raise ValueError("MaxAttempts takes at least one delay")
+        _check_spans(self.delays)
 
 
 RetryPolicy: TypeAlias = MaxAttempts | None
+
+
+def _check_spans(spans: tuple[float, ...]) -> None:
+    if not all(SHORTEST <= span < float("inf") for span in spans):
+        raise ValueError("a TTL or a retry delay takes seconds, at least 0.001")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +84,16 @@ class QueueOptions:
     exchange: str = DEFAULT_EXCHANGE  # the main exchange; the default one needs no binding
     routing_key: str = ""  # of the main binding; empty: the queue's name
     ttl: float | None = None  # seconds
-    retry: RetryPolicy = field(default_factory=MaxAttempts)
-    retry_delays: tuple[float, ...] = ()  # seconds; each makes a retry queue
+    retry: RetryPolicy = field(default_factory=MaxAttempts)  # None: a failure is a dead letter at once
     dead_letter: DeadLetterPolicy = field(default_factory=Enabled)
     queue_type: QueueType = QueueType.CLASSIC
+    durable: bool = True  # the main queue survives a restart of the broker; what it needs always does
     only_retry: bool = False  # the queue is there and stays as it is; nothing but its retry queues is made
 
     def __post_init__(self) -> None:
-        spans = (*self.retry_delays, *(() if self.ttl is None else (self.ttl,)))
-        if not all(SHORTEST <= span < float("inf") for span in spans):
-            raise ValueError("a TTL or a retry delay takes seconds, at least 0.001")
+        _check_spans(() if self.ttl is None else (self.ttl,))
+        if self.queue_type is QueueType.QUORUM and not self.durable:
+            raise ValueError("a quorum queue is always durable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,7 @@ class Queue:
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    durable: bool = True
     foreign: bool = False
 
     def __str__(self) -> str:
@@ -146,7 +158,8 @@ def plan(queue: str, options: QueueOptions) -> tuple[Step, ...]:
 
 
 def _steps(queue: str, options: QueueOptions) -> Iterator[Step]:
-    retries = (retry_queue(queue, delay, options.queue_type) for delay in options.retry_delays)
+    delays = () if options.retry is None else options.retry.delays
+    retries = (retry_queue(queue, delay, options.queue_type) for delay in delays)
     distinct = {retry.name: retry for retry in retries}.values()
     if options.only_retry:
         yield Queue(queue, foreign=True)
@@ -163,7 +176,7 @@ def _steps(queue: str, options: QueueOptions) -> Iterator[Step]:
         arguments |= _dead_letter_arguments(exchange, routing_key, options.queue_type)
     if options.ttl is not None:
         arguments["x-message-ttl"] = round(options.ttl * 1000)
-    yield Queue(queue, arguments)
+    yield Queue(queue, arguments, options.durable)
     yield from distinct
     if options.exchange:
         yield Exchange(options.exchange, foreign=True)

@@ -66,11 +66,3 @@ def format_duration(seconds: float) -> str:
         if thousandths % factor == 0:
             return f"{thousandths // factor}{unit}"
     return f"{thousandths}ms" if thousandths < 1000 else f"{thousandths / 1000}s"
-
-
-def format_size(size: int) -> str:
-    """Bytes in the largest binary unit that keeps them whole."""
-    for unit in ("GiB", "MiB", "KiB"):
-        if size and size % SIZE_UNITS[unit] == 0:
-            return f"{size // SIZE_UNITS[unit]}{unit}"
-    return f"{size}B"

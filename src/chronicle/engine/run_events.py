@@ -12,6 +12,7 @@ from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
 from chronicle.telemetry.redaction import trace_of
+from chronicle.workers.loader import Syncer
 
 
 class RunEvents:
@@ -22,8 +23,9 @@ class RunEvents:
         self._counters = counters
         self._state_change = events.state_change(transport)
 
-    def starting(self, syncer: str) -> None:
-        self._say(events.STARTING, logging.INFO, "starting", syncer=syncer)
+    def starting(self, syncer: Syncer) -> None:
+        """With the file, so that a module of the same name from elsewhere is seen (Z1)."""
+        self._say(events.STARTING, logging.INFO, "starting", syncer=syncer.name, file=syncer.file or None)
 
     def ready(self, job: Job, queued: int | None, attempts: int, away: float) -> None:
         self._say(

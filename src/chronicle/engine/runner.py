@@ -82,7 +82,7 @@ class Runner:
 
     def run(self) -> Ending:
         """Run to the end. Raises OperatorError when it cannot begin."""
-        self._tell.starting(self._job.syncer.name)
+        self._tell.starting(self._job.syncer)
         self._workers.start()
         try:
             self._loop()

@@ -1,63 +1,67 @@
-"""Which transport a URL means. A transport's room is entered only when its URL is used."""
+"""The brokers chronicle knows, and which of them a URL means."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
+from importlib import import_module
 from typing import Final
 
-from chronicle.core.topology import Done, QueueOptions, Step, plan
+from chronicle.core.topology import Done, Step
 from chronicle.errors import SettingError
+from chronicle.transports.broker import Broker
 from chronicle.transports.seam import Connector, Publisher, Transport
 
-KNOWN: Final = ("amqp", "amqps", "local")
-LATER: Final = ("redis", "rediss", "kafka", "kafka+ssl")
+# Each of these modules has a BROKER; this is the line that a new one needs.
+RECORDS: Final = (
+    "chronicle.transports.rabbitmq.broker",
+    "chronicle.transports.local.broker",
+)
+
+
+@cache
+def brokers() -> tuple[Broker, ...]:
+    """The record of every broker."""
+    return tuple(import_module(record).BROKER for record in RECORDS)
+
+
+def usual_url() -> str:
+    """The URL that is used when nobody names one."""
+    return next(broker.usual_url for broker in brokers() if broker.usual_url)
 
 
 def scheme_of(url: str) -> str:
     """The scheme of a URL chronicle can use; SettingError for any other. The URL is never repeated."""
+    known = [scheme for broker in brokers() for scheme in broker.schemes]
     found = re.match(r"([a-z][a-z0-9+.-]{0,15}):", url, re.ASCII | re.IGNORECASE)
     if found is None:
-        raise SettingError(
-            "the URL has no scheme",
-            "begin it with amqp://, amqps:// or local: — for example local:chronicle.db",
-        )
+        examples = " or ".join(broker.example for broker in brokers())
+        raise SettingError("the URL has no scheme", f"begin it with one, for example {examples}")
     scheme = found[1].lower()
-    if scheme in LATER:
-        raise SettingError(f"{scheme} is not in this version", f"known schemes: {', '.join(KNOWN)}")
-    if scheme not in KNOWN:
-        raise SettingError(f"the URL's scheme {scheme!r} is not known", f"known schemes: {', '.join(KNOWN)}")
+    if scheme not in known:
+        raise SettingError(f"the URL's scheme {scheme!r} is not known", f"known schemes: {', '.join(known)}")
     return scheme
+
+
+def broker_of(url: str) -> Broker:
+    """The broker that a URL means."""
+    scheme = scheme_of(url)
+    return next(broker for broker in brokers() if scheme in broker.schemes)
 
 
 def open_transport(connector: Connector) -> Transport:
     """The transport for this URL, not yet connected."""
-    if scheme_of(connector.url) == "local":
-        from chronicle.transports.local import LocalTransport
-
-        return LocalTransport(connector)
-    from chronicle.transports.rabbitmq.consumer import RabbitTransport
-
-    return RabbitTransport(connector)
+    return broker_of(connector.url).transport(connector)
 
 
 def open_publisher(connector: Connector) -> Publisher:
     """The publisher for this URL; it connects when it is entered."""
-    if scheme_of(connector.url) == "local":
-        from chronicle.transports.local import LocalPublisher
-
-        return LocalPublisher(connector)
-    from chronicle.transports.rabbitmq.publisher import RabbitPublisher
-
-    return RabbitPublisher(connector)
+    return broker_of(connector.url).publisher(connector)
 
 
 def planned_topology(connector: Connector) -> tuple[Step, ...]:
     """What `connector.declare` comes to at this broker; connects to nothing."""
-    if scheme_of(connector.url) == "local":
-        from chronicle.transports.local.topology import planned
-
-        return planned(connector)
-    return plan(connector.queue, connector.declare or QueueOptions())
+    return broker_of(connector.url).plan(connector)
 
 
 def declare_topology(connector: Connector) -> tuple[tuple[Step, Done], ...]:
@@ -65,10 +69,4 @@ def declare_topology(connector: Connector) -> tuple[tuple[Step, Done], ...]:
 
     BrokerRefused explains what is there and differs; then nothing was changed.
     """
-    if scheme_of(connector.url) == "local":
-        from chronicle.transports.local.topology import declare as declare_local
-
-        return declare_local(connector)
-    from chronicle.transports.rabbitmq.topology import declare as declare_rabbit
-
-    return declare_rabbit(connector, planned_topology(connector))
+    return broker_of(connector.url).declare(connector)

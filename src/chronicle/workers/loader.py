@@ -68,7 +68,7 @@ def load(spec: str, app_dir: str = ".") -> Syncer:
     if not folder.is_dir():
         raise SyncerError(f"the app folder {app_dir!r} does not exist", "give another one with --app-dir")
     _append_to_path(folder)
-    module = _module_from_file(place, folder) if _is_file(place) else _module_by_name(place, folder)
+    module = _module_from_file(place, folder) if is_file(place) else _module_by_name(place, folder)
     return look_at(_attribute(module, name, place), spec, getattr(module, "__file__", None) or place)
 
 
@@ -121,7 +121,8 @@ def _takes_delivery(function: Callable[..., Any], name: str) -> bool:
     return len(positional) >= 2 and (len(required) == 2 or positional[1].name == "delivery")
 
 
-def _is_file(place: str) -> bool:
+def is_file(place: str) -> bool:
+    """Whether a syncer is named by its file, and not by its module."""
     return place.endswith(".py") or "/" in place
 
 
@@ -204,7 +205,7 @@ def _no_such_function(module: ModuleType, name: str, place: str) -> SyncerError:
     twin = Path(f"{place}.py")
     if close:
         remedy = f"did you mean {place}:{close[0]}?"
-    elif not _is_file(place) and twin.is_file() and Path(file).resolve() != twin.resolve():
+    elif not is_file(place) and twin.is_file() and Path(file).resolve() != twin.resolve():
         remedy = f"an installed module has the same name as your file: write ./{twin}:{name}"
     elif own:
         remedy = f"it has: {', '.join(sorted(own)[:8])}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chronicle.core.policy import OnFailure, Policy
@@ -26,7 +26,7 @@ from chronicle.topology import (
 )
 from chronicle.transports.rabbitmq.topology import difference
 
-SHOP = QueueOptions(exchange="shop", routing_key="order.*")
+SHOP = QueueOptions(exchange="shop", routing_key="order.*", retry=None)
 DEAD = {"x-dead-letter-exchange": "shop.dlx", "x-dead-letter-routing-key": "orders.dlq"}
 SAFE = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
 
@@ -49,8 +49,9 @@ def test_the_five_steps() -> None:
 
 
 def test_the_defaults_of_the_design() -> None:
-    """R-003-2, 8, 9, 11, 12, 13, 32: dead letters on, no TTL, five attempts."""
+    """R-003-2, 8 to 13, 32: durable, dead letters on, no TTL, five attempts."""
     usual = QueueOptions()
+    assert usual.durable
     assert usual.ttl is None
     assert usual.retry == MaxAttempts(5)
     assert usual.dead_letter == Enabled()
@@ -59,7 +60,7 @@ def test_the_defaults_of_the_design() -> None:
 
 def test_without_an_exchange_nothing_is_bound() -> None:
     """The default exchange knows every queue by its name; the dead-letter one is named after it."""
-    assert plan("orders", QueueOptions()) == (
+    assert plan("orders", QueueOptions(retry=None)) == (
         Exchange("orders.dlx"),
         Queue("orders.dlq"),
         Binding("orders.dlx", "orders.dlq", "orders.dlq"),
@@ -106,14 +107,15 @@ def test_a_quorum_queue_hands_dead_letters_over_safely() -> None:
     replicated = plan("orders", replace(SHOP, dead_letter=Enabled(queue_type=QueueType.QUORUM)))
     assert queue_of(replicated, "orders.dlq").arguments == {"x-queue-type": "quorum"}
     assert queue_of(replicated, "orders").arguments == DEAD
-    bare = plan("orders", QueueOptions(queue_type=QueueType.QUORUM, dead_letter=Disabled()))
+    bare = plan("orders", QueueOptions(queue_type=QueueType.QUORUM, dead_letter=Disabled(), retry=None))
     assert bare == (Queue("orders", {"x-queue-type": "quorum"}),)
 
 
 @pytest.mark.parametrize("queue_type", list(QueueType))
 def test_one_retry_queue_per_delay(queue_type: QueueType) -> None:
     """D-2, RB12: one TTL per queue, back by way of the default exchange; as safe as the queue it serves."""
-    steps = plan("orders", QueueOptions(retry_delays=(5.0, 30.0, 300.0, 5.0), queue_type=queue_type))
+    tries = MaxAttempts(9, (5.0, 30.0, 300.0, 5.0))
+    steps = plan("orders", QueueOptions(retry=tries, queue_type=queue_type))
     quorum = {"x-queue-type": "quorum", **SAFE} if queue_type is QueueType.QUORUM else {}
     assert [step for step in steps if ".retry." in str(step)] == [
         Queue(
@@ -129,16 +131,51 @@ def test_one_retry_queue_per_delay(queue_type: QueueType) -> None:
     ]
 
 
-@given(
-    st.builds(
-        QueueOptions,
-        exchange=st.sampled_from(["", "shop"]),
-        ttl=st.none() | st.floats(0.001, 1e6),
-        retry_delays=st.lists(st.floats(0.001, 1e6), max_size=4).map(tuple),
-        dead_letter=st.sampled_from([Enabled(), Disabled()]),
-        queue_type=st.sampled_from(QueueType),
-    )
+retries = st.none() | st.builds(
+    MaxAttempts,
+    st.integers(1, 9),
+    st.lists(st.floats(0.001, 1e6), min_size=1, max_size=4).map(tuple),
 )
+wishes = st.builds(
+    QueueOptions,
+    exchange=st.sampled_from(["", "shop"]),
+    ttl=st.none() | st.floats(0.001, 1e6),
+    retry=retries,
+    dead_letter=st.sampled_from([Enabled(), Disabled()]),
+    queue_type=st.sampled_from(QueueType),
+)
+
+
+@given(wishes)
+@example(QueueOptions())
+def test_every_delay_of_the_policy_has_its_queue_in_the_plan(options: QueueOptions) -> None:
+    """R-003-12, 23: what is made from the same options fits together."""
+    policy = policy_of(options)
+    made = [step for step in plan("orders", options) if ".retry." in str(step)]
+    assert bool(made) is (policy.on_failure is OnFailure.RETRY)
+    if made:
+        assert {retry_queue("orders", delay, options.queue_type).name for delay in policy.retry_delays} == {
+            step.name for step in made if isinstance(step, Queue)
+        }
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_durable_is_a_choice_about_the_main_queue(durable: bool) -> None:
+    """R-003-10, 37: dead letters and what waits for a retry survive a restart all the same."""
+    steps = plan("orders", replace(SHOP, retry=MaxAttempts(), durable=durable))
+    queues = {step.name: step.durable for step in steps if isinstance(step, Queue)}
+    assert queues.pop("orders") is durable
+    assert set(queues.values()) == {True}
+    assert set(queues) == {"orders.dlq", "orders.retry.5s", "orders.retry.30s", "orders.retry.5m"}
+
+
+def test_a_quorum_queue_is_durable() -> None:
+    """R-003-10: the broker would refuse it, with words about a property."""
+    with pytest.raises(ValueError, match="durable"):
+        QueueOptions(queue_type=QueueType.QUORUM, durable=False)
+
+
+@given(wishes)
 def test_nothing_points_at_what_is_not_there_yet(options: QueueOptions) -> None:
     """Rule 1 of the plan: a message can arrive at any moment and is never without a place to go."""
     made = {""}
@@ -164,14 +201,14 @@ def test_a_time_that_no_broker_counts_is_refused(ttl: float) -> None:
     with pytest.raises(ValueError, match="at least"):
         QueueOptions(ttl=ttl)
     with pytest.raises(ValueError, match="at least"):
-        QueueOptions(retry_delays=(5.0, ttl))
+        MaxAttempts(5, (5.0, ttl))
 
 
 @pytest.mark.parametrize(
     ("queue", "options"),
     [
-        ("q" * 252, QueueOptions()),
-        ("ż" * 127, QueueOptions(retry_delays=(5.0,), dead_letter=Disabled())),
+        ("q" * 252, QueueOptions(retry=None)),
+        ("ż" * 127, QueueOptions(dead_letter=Disabled())),
         ("q", QueueOptions(exchange="e" * 252)),
         ("q", QueueOptions(exchange="e", routing_key="k" * 256)),
         ("q", QueueOptions(dead_letter=Enabled(exchange=lambda _: ""))),
@@ -190,10 +227,15 @@ def test_attempts_are_counted_in_whole_numbers(attempts: int) -> None:
         MaxAttempts(attempts)
 
 
+def test_tries_need_a_delay_between_them() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        MaxAttempts(5, ())
+
+
 def test_what_a_failed_message_gets() -> None:
     """R-003-8, 22 to 24, D-1: MaxAttempts is retry:N, None is dead-letter."""
     assert policy_of(QueueOptions()) == Policy(OnFailure.RETRY, max_attempts=5)
-    tried = policy_of(QueueOptions(retry=MaxAttempts(3), retry_delays=(1.0, 2.0)))
+    tried = policy_of(QueueOptions(retry=MaxAttempts(3, (1.0, 2.0))))
     assert (tried.max_attempts, tried.retry_delays) == (3, (1.0, 2.0))
     assert policy_of(QueueOptions(retry=None)) == Policy(OnFailure.DEAD_LETTER)
 
@@ -230,6 +272,12 @@ LONG = "for queue '" + "l" * 180 + "..."
             "inequivalent arg 'durable' for exchange 'e' in vhost '/': received 'true' "
             "but current is 'false'",
             "durable is false there, and true was asked for",
+        ),
+        (
+            Queue("orders", durable=False),
+            "inequivalent arg 'durable' for queue 'orders' in vhost '/': received 'false' "
+            "but current is 'true'",
+            "durable is true there, and false was asked for",
         ),
         (
             retry_queue("orders", 5.0),

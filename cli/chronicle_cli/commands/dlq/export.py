@@ -23,7 +23,7 @@ from chronicle.errors import ChronicleError, SettingError
 from chronicle_cli import report
 from chronicle_cli.commands.dlq import options as dlq_options
 from chronicle_cli.commands.dlq.ending import interrupted, unseen
-from chronicle_cli.commands.dlq.options import MARKED, Aim, aim_of
+from chronicle_cli.commands.dlq.options import Aim, aim_of
 from chronicle_cli.commands.dlq.view import counted
 from chronicle_cli.help import Command, Group, option
 from chronicle_cli.progress import progress
@@ -101,7 +101,7 @@ def export(
         work = Export(letters, aim.queue, sink, conditions=conditions, limit=limit)
         tally = carried_out(work, sink, aim, letters.present, "written")
     if tally.seen and aim.marks:
-        report.note(MARKED)
+        report.note(aim.marks)
     return ending(tally, aim, f"in {file}; they are still in {aim.dead}", to_stderr=file == STDOUT)
 
 

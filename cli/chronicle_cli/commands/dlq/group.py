@@ -17,7 +17,7 @@ from chronicle.engine.job import Exit
 from chronicle_cli import report
 from chronicle_cli.commands.dlq import options as dlq_options
 from chronicle_cli.commands.dlq.export import drop, export
-from chronicle_cli.commands.dlq.options import MARKED, aim_of
+from chronicle_cli.commands.dlq.options import aim_of
 from chronicle_cli.commands.dlq.redrive import redrive
 from chronicle_cli.commands.dlq.view import Shown, revealed, shown, summary, summary_lines
 from chronicle_cli.help import Command, write_examples
@@ -124,7 +124,7 @@ def show(
     if not as_json:
         click.echo(f"{count} shown of {letters.present} in {aim.dead}")
     if count and aim.marks:
-        report.note(MARKED)
+        report.note(aim.marks)
     return Exit.DONE
 
 

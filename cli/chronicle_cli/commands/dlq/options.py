@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,11 +14,10 @@ from chronicle.core.topology import dead_letter_queue
 from chronicle.deadletters.reader import MOST_DELIVERIES, LetterReader
 from chronicle.transports.seam import Connector
 from chronicle_cli import options, report
+from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Decorator, Group, option, stack
 from chronicle_cli.params import POSITIVE, refuse
 from chronicle_cli.settings import Where, check_name
-
-MARKED = "RabbitMQ marks what was looked at as redelivered"
 
 
 class Matching(click.ParamType[Condition]):
@@ -109,9 +107,9 @@ class Aim:
         return replace(self.main, queue=self.dead)
 
     @property
-    def marks(self) -> bool:
-        """Whether a look leaves a mark on what was looked at."""
-        return not self.where.url.startswith("local:")
+    def marks(self) -> str:
+        """What a look leaves on what was looked at; empty when it leaves nothing."""
+        return self.where.broker.marks
 
     def read(
         self, window: int, most_deliveries: int = MOST_DELIVERIES, tell: Callable[[str], None] = report.warn
@@ -133,6 +131,5 @@ def aim_of(ctx: click.Context) -> Aim:
     check_name("--dlq", dead)
     report.note(found.notice)
     report.warn(*found.warnings)
-    # pika tells on stderr what is reported here in one line.
-    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    quiet_clients()
     return Aim(found, dead, ctx.params["startup_timeout"])

@@ -25,6 +25,7 @@ from chronicle_cli.commands.dlq.ending import interrupted, moved, stays, unseen
 from chronicle_cli.commands.dlq.options import Aim, Rate, aim_of
 from chronicle_cli.commands.dlq.view import counted
 from chronicle_cli.foreground import leave_now, observe, pipeline_of, run_to_end
+from chronicle_cli.given import typed
 from chronicle_cli.help import Command, Group, option, stack
 from chronicle_cli.params import POSITIVE
 from chronicle_cli.progress import progress
@@ -93,7 +94,7 @@ def redrive(ctx: click.Context, /, verify: str | None, **_: Any) -> int:
     not reachable, 128+n interrupted.
     """
     unused = MOVING if verify else VERIFYING
-    given = [name for name in unused if options.typed(ctx, name)]
+    given = [name for name in unused if typed(ctx, name)]
     if given:
         flag = f"--{given[0].replace('_', '-')}"
         raise SettingError(
@@ -155,7 +156,7 @@ def told(tally: Tally, aim: Aim, *, dry_run: bool) -> int:
 def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     """Run the syncer over them where they lie."""
     ctx.params["syncer"] = syncer
-    settings = options.work_of(ctx)
+    settings = options.work_of(ctx, aim.where.prefetch)
     report.warn(*settings.warnings)
     found = load(settings.syncer, settings.app_dir)
     conditions: tuple[Condition, ...] = ctx.params["conditions"]

@@ -1,7 +1,7 @@
 """The front door of everything that hides: secrets, personal data, values in tracebacks."""
 
 from chronicle.telemetry.redaction.personal import mask
-from chronicle.telemetry.redaction.secrets import Secrets, clean, hide_url, redact
+from chronicle.telemetry.redaction.secrets import Secrets, clean, redact
 from chronicle.telemetry.redaction.traces import reason_of, trace_of
 
-__all__ = ["Secrets", "clean", "hide_url", "mask", "reason_of", "redact", "trace_of"]
+__all__ = ["Secrets", "clean", "mask", "reason_of", "redact", "trace_of"]

@@ -95,17 +95,6 @@ def _hidden(text: str, found: Iterable[tuple[int, int]]) -> str:
     return "".join(pieces)
 
 
-def hide_url(url: str) -> str:
-    """A URL fit to be printed: the user stays, the password and telling query values do not."""
-    if "://" in url:
-        # The whole string is one URL, so a blank does not end the password.
-        url = _hidden(url, _password(url))
-    elif "@" in url and not url.startswith("local:"):
-        head, _, tail = url.rpartition("@")
-        url = f"{head.partition(':')[0]}:{HIDDEN}@{tail}"
-    return clean(redact(url))
-
-
 def _userinfo(text: str) -> Iterator[tuple[int, int]]:
     for word in _WORD.finditer(text):
         for start, end in _password(word[0]):

@@ -47,10 +47,6 @@ class TagLedger:
         self._unbroken = 0  # up to here every tag came
         self._edge = 1  # below here nothing is open
 
-    def __len__(self) -> int:
-        """How many tags nobody has finished."""
-        return len(self._open)
-
     def __contains__(self, tag: int) -> bool:
         """Whether the tag came and nobody has finished it."""
         return tag in self._open

@@ -17,6 +17,13 @@ from chronicle.errors import SettingError
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 CONNECT_TIMEOUT: Final = 10.0
+# What the URL's arguments and `--set` take; the units are those of RabbitMQ's own list of URI arguments.
+SETTINGS: Final = {
+    "heartbeat": "seconds",
+    "connection_timeout": "milliseconds",
+    "prefetch": "messages handed out ahead",
+}
+MAX_PREFETCH: Final = 65535  # what AMQP has room for; zero would mean without limit
 ENCODE: Final = "percent-encode what is special in its user name or password (/ is %2F, # is %23, @ is %40)"
 
 
@@ -33,6 +40,7 @@ class Address:
     given_password: bool  # the URL has one, as opposed to RabbitMQ's guest
     heartbeat: int | None  # seconds; None: as the caller likes
     timeout: float  # to connect, seconds
+    prefetch: int | None = None  # for who does not say how much to prefetch
 
     @property
     def place(self) -> str:
@@ -74,7 +82,7 @@ def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
         )
     if "/" in parts.path[1:]:
         raise SettingError("the URL's virtual host has a / in it", "write / in a virtual host as %2F")
-    heartbeat, timeout = _options({**_query(parts.query), **(extras or {})})
+    options = _options({**_query(parts.query), **(extras or {})})
     return Address(
         host=host,
         port=port or PORTS[scheme],
@@ -83,8 +91,9 @@ def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
         password=unquote(parts.password or "") if parts.username else "guest",
         tls=scheme == "amqps",
         given_password=bool(parts.password),
-        heartbeat=heartbeat,
-        timeout=timeout,
+        heartbeat=options.get("heartbeat"),
+        timeout=options.get("connection_timeout", CONNECT_TIMEOUT * 1000) / 1000,
+        prefetch=options.get("prefetch"),
     )
 
 
@@ -95,16 +104,18 @@ def _query(query: str) -> dict[str, str]:
         raise SettingError("the URL's arguments cannot be read", "write them as ?heartbeat=20") from None
 
 
-def _options(options: Mapping[str, str]) -> tuple[int | None, float]:
-    """Heartbeat and time to connect; the units are those of RabbitMQ's own list of URI arguments."""
-    heartbeat, timeout = None, CONNECT_TIMEOUT
+def _options(options: Mapping[str, str]) -> dict[str, int]:
+    """The settings that are given, each within its bounds."""
+    found: dict[str, int] = {}
     for name, value in options.items():
         match name:
             case "heartbeat":
                 # Zero would switch heartbeats off: a dead broker would then never be noticed (RB5).
-                heartbeat = _whole(name, value, 1, 600, "seconds")
+                found[name] = _whole(name, value, 1, 600)
             case "connection_timeout":
-                timeout = _whole(name, value, 100, 600_000, "milliseconds") / 1000
+                found[name] = _whole(name, value, 100, 600_000)
+            case "prefetch":
+                found[name] = _whole(name, value, 1, MAX_PREFETCH)
             case "ssl_options" | "verify" | "cacertfile" | "certfile" | "keyfile":
                 raise SettingError(
                     f"{name} is not taken from a URL",
@@ -113,14 +124,14 @@ def _options(options: Mapping[str, str]) -> tuple[int | None, float]:
             case _:
                 raise SettingError(
                     "an argument of the URL or of --set is not known to RabbitMQ's transport",
-                    "it knows heartbeat (seconds) and connection_timeout (milliseconds)",
+                    "it knows " + ", ".join(f"{known} ({unit})" for known, unit in SETTINGS.items()),
                 )
-    return heartbeat, timeout
+    return found
 
 
-def _whole(name: str, value: str, least: int, most: int, unit: str) -> int:
+def _whole(name: str, value: str, least: int, most: int) -> int:
     if value.isascii() and value.isdigit() and len(value) < 9 and least <= int(value) <= most:
         return int(value)
     raise SettingError(
-        f"{name} takes whole {unit} from {least} to {most}", f"for example {name}={least * 20}"
+        f"{name} takes whole {SETTINGS[name]} from {least} to {most}", f"for example {name}={least * 20}"
     )

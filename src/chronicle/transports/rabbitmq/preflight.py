@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from chronicle.core.topology import DEFAULT_EXCHANGE, dead_letter_queue
+from chronicle.transports.broker import Keeping, Prospect
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.management import Api, NoAnswer, management_of
 from chronicle.transports.rabbitmq.parameters import tls_context
@@ -24,22 +23,6 @@ KEY: Final = "x-dead-letter-routing-key"
 # The API knows a queue's policy from its statistics, which come every five seconds.
 POLICY_PATIENCE: Final = 8.0
 POLICY_PAUSE: Final = 0.25
-
-
-class Keeping(StrEnum):
-    """What would become of a dead letter."""
-
-    KEPT = "kept"
-    VANISHES = "vanishes"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Prospect:
-    """What would become of a dead letter, and why."""
-
-    keeping: Keeping
-    why: str
 
 
 class Lookup(Protocol):

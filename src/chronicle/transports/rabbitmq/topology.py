@@ -120,7 +120,8 @@ class _Bench:
         else:
             arguments = dict(step.arguments)
             self._try(
-                step, lambda channel: channel.queue_declare(step.name, durable=True, arguments=arguments)
+                step,
+                lambda channel: channel.queue_declare(step.name, durable=step.durable, arguments=arguments),
             )
 
     def _is_there(self, look: Callable[[BlockingChannel], object]) -> bool:
@@ -166,7 +167,7 @@ def _wanted(step: Exchange | Queue, argument: str) -> str:
     if isinstance(step, Queue) and argument in step.arguments:
         return str(step.arguments[argument])
     if argument == "durable":
-        return "true"
+        return "false" if isinstance(step, Queue) and not step.durable else "true"
     return step.kind if isinstance(step, Exchange) and argument == "type" else "none"
 
 

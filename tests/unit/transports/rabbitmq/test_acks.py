@@ -70,7 +70,7 @@ def test_RB17_a_finished_prefix_goes_out_as_one_frame_and_the_rest_singly() -> N
     assert ledger.flush() == b"".join(
         [ack_frame(CHANNEL, 3, True), ack_frame(CHANNEL, 5, False), ack_frame(CHANNEL, 7, False)]
     )
-    assert len(ledger) == 2
+    assert [tag for tag in range(1, 8) if tag in ledger] == [4, 6]
     assert ledger.ack(4)
     assert ledger.ack(6)
     # 5 and 7 are settled already: the highest tag that is not, speaks for both.
@@ -170,7 +170,7 @@ def test_RB17_no_story_acks_what_was_not_handled_or_settles_anything_twice(story
                 finished = len(expected) - len(broker.settled)
                 assert broker.apply(ledger.flush()) <= finished
                 assert broker.settled == expected
-                assert len(ledger) == len(open_tags)
+                assert [tag for tag in range(1, newest + 1) if tag in ledger] == sorted(open_tags)
             case _ if open_tags:
                 tag = open_tags.pop(int(luck * len(open_tags)))
                 if what == "ack":

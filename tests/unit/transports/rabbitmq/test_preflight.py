@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronicle.errors import SettingError
+from chronicle.transports.broker import Keeping
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.management import management_of
-from chronicle.transports.rabbitmq.preflight import Keeping, matches, prospect_of, topic_matches
+from chronicle.transports.rabbitmq.preflight import matches, prospect_of, topic_matches
 
 SECRET = "hunter22"
 BROKER = address_of(f"amqp://me:{SECRET}@broker.example/live")

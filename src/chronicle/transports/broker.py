@@ -1,0 +1,75 @@
+"""What is known of a kind of broker before it is reached: one record, in the broker's own folder.
+
+Rule 1: the catalog lists the records; nobody else names a broker. Who needs to know something about one asks
+        its record, so a new broker is a new folder and one line in the catalog.
+Rule 2: a record imports nothing heavy. Its functions import the client's library when they are called.
+Rule 3: a reason in a record is a piece of a sentence that the command line finishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from chronicle.core.topology import Done, Step
+from chronicle.transports.seam import Connector, Publisher, Transport
+
+
+@dataclass(frozen=True, slots=True)
+class UrlFacts:
+    """What a URL and the settings that belong to it say, after they were found to be right."""
+
+    prefetch: int | None = None  # the connector's own default (D-8)
+    warnings: tuple[str, ...] = ()
+
+
+class Keeping(StrEnum):
+    """What would become of a dead letter."""
+
+    KEPT = "kept"
+    VANISHES = "vanishes"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What would become of a dead letter, and why."""
+
+    keeping: Keeping
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterCheck:
+    """How to find out before the first message whether a broker would keep dead letters (RB8)."""
+
+    ask: Callable[[Connector, str], Prospect]  # by the management URL
+    check_url: Callable[[str, str], tuple[str, ...]]  # management URL, broker's URL → warnings
+    not_asked: str  # what to say when there is nobody to ask
+    remedy: str  # what to do about dead letters that vanish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """One kind of broker."""
+
+    title: str  # as it stands in a sentence
+    schemes: tuple[str, ...]
+    secure_schemes: tuple[str, ...] = ()  # those of them that speak TLS
+    example: str  # of a URL
+    usual_url: str = ""  # what is used when nobody names a URL; one broker of the catalog has it
+    settings: Mapping[str, str] = field(default_factory=dict)  # what --set takes, with its meaning
+    refuses: Mapping[str, str] = field(default_factory=dict)  # option that would do nothing here → why
+    unhonoured: Mapping[str, str] = field(default_factory=dict)  # wish of QueueOptions → what to say about it
+    marks: str = ""  # what it leaves on a message that somebody only looked at
+    marks_mean: str = ""  # … and what follows from that
+    loggers: tuple[str, ...] = ()  # of its client, which tells in many lines what chronicle tells in one
+    telltale_loggers: tuple[str, ...] = ()  # of its client, whose debug lines hold whole bodies
+
+    check_url: Callable[[str, Mapping[str, str]], UrlFacts]  # SettingError for a wrong URL or setting
+    transport: Callable[[Connector], Transport]  # not yet connected
+    publisher: Callable[[Connector], Publisher]  # connects when it is entered
+    plan: Callable[[Connector], tuple[Step, ...]]  # what `connector.declare` comes to
+    declare: Callable[[Connector], tuple[tuple[Step, Done], ...]]  # makes what is missing of it
+    dead_letter_check: DeadLetterCheck | None = None  # None: it keeps them, or has none

@@ -1,0 +1,71 @@
+"""What is known of the embedded queue before its file is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from chronicle.core.topology import Done, Step
+from chronicle.errors import SettingError
+from chronicle.transports.broker import Broker, UrlFacts
+from chronicle.transports.seam import Connector, Publisher, Transport
+
+KEEPS_DEAD_LETTERS: Final = "it keeps dead letters itself"
+
+
+def check_url(url: str, _settings: Mapping[str, str]) -> UrlFacts:
+    """It is enough that a file is named."""
+    if not url.partition(":")[2].strip("/"):
+        raise SettingError("the URL names no file", f"write local:FILE, for example {BROKER.usual_url}")
+    return UrlFacts()
+
+
+def transport(connector: Connector) -> Transport:
+    from chronicle.transports.local.consumer import LocalTransport
+
+    return LocalTransport(connector)
+
+
+def publisher(connector: Connector) -> Publisher:
+    from chronicle.transports.local.publisher import LocalPublisher
+
+    return LocalPublisher(connector)
+
+
+def plan(connector: Connector) -> tuple[Step, ...]:
+    from chronicle.transports.local.topology import planned
+
+    return planned(connector)
+
+
+def declare(connector: Connector) -> tuple[tuple[Step, Done], ...]:
+    from chronicle.transports.local.topology import declare
+
+    return declare(connector)
+
+
+BROKER: Final = Broker(
+    title="the embedded queue",
+    schemes=("local",),
+    example="local:FILE",
+    usual_url="local:chronicle.db",
+    refuses={
+        "only_retry": "it keeps messages back itself",
+        "management_url": KEEPS_DEAD_LETTERS,
+        "allow_drop": KEEPS_DEAD_LETTERS,
+    },
+    unhonoured={
+        "exchange": "--exchange is not honoured: the embedded queue has no exchanges",
+        "ttl": "--ttl is not honoured: the embedded queue keeps a message until it is consumed",
+        "dead_letter": "--no-dead-letter and --dead-letter-… are not honoured: the embedded queue keeps dead "
+        "letters, in QUEUE.dlq",
+        "queue_type": "--queue-type is not honoured: there is one type of queue",
+        "durable": "--no-durable is not honoured: the embedded queue is a file",
+        "retry": "--retry-delay needs no queues: the embedded queue keeps messages back itself",
+    },
+    check_url=check_url,
+    transport=transport,
+    publisher=publisher,
+    plan=plan,
+    declare=declare,
+)

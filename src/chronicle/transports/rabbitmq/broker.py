@@ -1,0 +1,86 @@
+"""What is known of RabbitMQ before a connection is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from chronicle.core.topology import Done, QueueOptions, Step
+from chronicle.core.topology import plan as planned
+from chronicle.transports.broker import Broker, DeadLetterCheck, Prospect, UrlFacts
+from chronicle.transports.rabbitmq.address import SETTINGS, address_of
+from chronicle.transports.seam import Connector, Publisher, Transport
+
+
+def check_url(url: str, settings: Mapping[str, str]) -> UrlFacts:
+    """Read the address; warn when a password would cross a network in the clear (Z9)."""
+    address = address_of(url, settings)
+    if address.tls or address.loopback or not address.given_password:
+        return UrlFacts(address.prefetch)
+    return UrlFacts(
+        address.prefetch,
+        ("the password goes to the broker unencrypted; use amqps:// for a broker on another machine",),
+    )
+
+
+def transport(connector: Connector) -> Transport:
+    from chronicle.transports.rabbitmq.consumer import RabbitTransport
+
+    return RabbitTransport(connector)
+
+
+def publisher(connector: Connector) -> Publisher:
+    from chronicle.transports.rabbitmq.publisher import RabbitPublisher
+
+    return RabbitPublisher(connector)
+
+
+def plan(connector: Connector) -> tuple[Step, ...]:
+    return planned(connector.queue, connector.declare or QueueOptions())
+
+
+def declare(connector: Connector) -> tuple[tuple[Step, Done], ...]:
+    from chronicle.transports.rabbitmq.topology import declare
+
+    return declare(connector, plan(connector))
+
+
+def ask(connector: Connector, management_url: str) -> Prospect:
+    from chronicle.transports.rabbitmq.preflight import preflight
+
+    return preflight(connector, management_url)
+
+
+def check_management_url(management_url: str, url: str) -> tuple[str, ...]:
+    from chronicle.transports.rabbitmq.management import management_of
+
+    if not management_of(management_url, address_of(url)).readable:
+        return ()
+    return ("the password goes to the management API unencrypted; use https:// for it",)
+
+
+BROKER: Final = Broker(
+    title="RabbitMQ",
+    schemes=("amqp", "amqps"),
+    secure_schemes=("amqps",),
+    example="amqp://user@host/vhost",
+    settings=SETTINGS,
+    marks="RabbitMQ marks what was looked at as redelivered",
+    marks_mean="until it is settled it gets no second try from requeue-once, and a quorum queue counts it as "
+    "a try towards its delivery limit",
+    loggers=("pika",),
+    telltale_loggers=("pika.channel",),
+    check_url=check_url,
+    transport=transport,
+    publisher=publisher,
+    plan=plan,
+    declare=declare,
+    dead_letter_check=DeadLetterCheck(
+        ask=ask,
+        check_url=check_management_url,
+        not_asked="RabbitMQ does not tell a consumer, and without a dead-letter exchange it deletes them; "
+        "ask with --management-url, or make it so with --declare",
+        remedy="make it with chronicle declare, or set a policy with a dead-letter exchange; "
+        "--allow-drop accepts the loss",
+    ),
+)

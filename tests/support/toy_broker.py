@@ -1,0 +1,50 @@
+"""The record of a broker that does not exist, for tests of what the command line does with any record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from chronicle.core.topology import Done, Queue, Step
+from chronicle.errors import SettingError
+from chronicle.transports.broker import Broker, UrlFacts
+from chronicle.transports.memory import MemoryTransport
+from chronicle.transports.seam import Connector, Publisher, Transport
+
+
+def check_url(url: str, settings: Mapping[str, str]) -> UrlFacts:
+    if not set(settings) <= set(BROKER.settings):
+        raise SettingError("a setting is not known to toys", "leave it out")
+    return UrlFacts(warnings=("toys break",) if url.startswith("toy:") else ())
+
+
+def transport(_connector: Connector) -> Transport:
+    return MemoryTransport(())
+
+
+def publisher(_connector: Connector) -> Publisher:
+    raise NotImplementedError
+
+
+def plan(connector: Connector) -> tuple[Step, ...]:
+    return (Queue(connector.queue),)
+
+
+def declare(connector: Connector) -> tuple[tuple[Step, Done], ...]:
+    return tuple((step, Done.MADE) for step in plan(connector))
+
+
+BROKER: Final = Broker(
+    title="the toy box",
+    schemes=("toy", "toys"),
+    secure_schemes=("toys",),
+    example="toy://box",
+    settings={"colour": "of the box"},
+    refuses={"only_retry": "toys are not tried again"},
+    unhonoured={"ttl": "--ttl is not honoured: toys last"},
+    check_url=check_url,
+    transport=transport,
+    publisher=publisher,
+    plan=plan,
+    declare=declare,
+)

@@ -1,0 +1,88 @@
+"""One record per broker: what the catalog and the command line make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from chronicle.errors import SettingError
+from chronicle.transports import catalog
+from chronicle.transports.memory import MemoryTransport
+from chronicle.transports.seam import Connector, DeadLetterKeeper, Tls
+from chronicle_cli.settings import check_where
+from support.cli import run
+
+TOY = "support.toy_broker"
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One more line in the catalog."""
+    monkeypatch.setattr(catalog, "RECORDS", (*catalog.RECORDS, TOY))
+    catalog.brokers.cache_clear()
+    yield
+    catalog.brokers.cache_clear()
+
+
+def test_a_scheme_belongs_to_one_broker() -> None:
+    schemes = [scheme for broker in catalog.brokers() for scheme in broker.schemes]
+    assert len(schemes) == len(set(schemes))
+    for broker in catalog.brokers():
+        assert set(broker.secure_schemes) <= set(broker.schemes)
+        assert catalog.broker_of(broker.example) is broker
+    assert [broker.usual_url for broker in catalog.brokers() if broker.usual_url] == [catalog.usual_url()]
+
+
+def test_who_is_asked_about_dead_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RB8: exactly the brokers whose topology decides have a check."""
+    monkeypatch.chdir(tmp_path)
+    for broker in catalog.brokers():
+        promises = broker.transport(Connector(broker.example, "q")).promises
+        decides = promises.dead_letters is DeadLetterKeeper.BROKER
+        assert decides is (broker.dead_letter_check is not None), broker.title
+
+
+def test_the_records_need_no_client(tmp_path: Path) -> None:
+    """Start-up stays fast: no client is imported before its URL is used."""
+    program = (
+        "import sys\nfrom chronicle.transports.catalog import brokers, broker_of\n"
+        "[broker_of(broker.example) for broker in brokers()]\n"
+        "print(*{'pika', 'sqlite3', 'ssl', 'confluent_kafka', 'redis'} & set(sys.modules))"
+    )
+    assert run(cwd=tmp_path, program=program).out == "\n"
+
+
+def test_errors_name_the_schemes_of_the_catalog(toy: None) -> None:
+    with pytest.raises(SettingError) as unknown:
+        catalog.broker_of("gopher://x")
+    assert unknown.value.remedy == "known schemes: amqp, amqps, local, toy, toys"
+    with pytest.raises(SettingError) as bare:
+        catalog.broker_of("chronicle.db")
+    assert all(broker.example in bare.value.remedy for broker in catalog.brokers())
+
+
+def test_a_new_broker_is_one_line(toy: None) -> None:
+    """What is checked about its URL, its settings and its certificates comes from its record."""
+    assert isinstance(catalog.open_transport(Connector("toy://box", "q")), MemoryTransport)
+    assert check_where("toy://box", "q", extras={"colour": "red"}).warnings == ("toys break",)
+    assert check_where("toys://box", "q", tls=Tls(ca="x")).warnings == ()
+    with pytest.raises(SettingError, match="no effect on toy") as plain:
+        check_where("toy://box", "q", tls=Tls(ca="x"))
+    assert plain.value.remedy == "write toys:// to connect with TLS"
+    with pytest.raises(SettingError, match="not known to toys"):
+        check_where("toy://box", "q", extras={"size": "1"})
+
+
+def test_its_reasons_reach_the_person_who_typed_the_option(toy: None) -> None:
+    """Refused when it was typed; remarked on, and nothing else, where a project's `.env` may say it."""
+    from chronicle_cli.commands.declare import command
+
+    asked = ["--url", "toy://box", "--queue", "q"]
+    refused = CliRunner().invoke(command, [*asked, "--only-retry"], standalone_mode=False)
+    assert str(refused.exception) == "--only-retry has no effect on the toy box: toys are not tried again"
+    done = CliRunner(env={"CHRONICLE_ONLY_RETRY": "1", "CHRONICLE_TTL": "1h"}).invoke(command, asked)
+    assert (done.exit_code, done.stdout) == (0, "the plan for q:\n  queue q, durable\nmade: queue q\n")
+    assert "--ttl is not honoured: toys last" in done.stderr
