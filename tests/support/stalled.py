@@ -6,7 +6,6 @@ import contextlib
 import os
 import pty
 import select
-import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -19,8 +18,6 @@ class Stalled:
 
     def __init__(self, kind: str) -> None:
         self.reading, self.writing = pty.openpty() if kind == "terminal" else os.pipe()
-        if kind == "terminal":
-            tty.setraw(self.writing)  # no echo, and every byte as it was written
 
     def fill(self) -> None:
         """Write until not one byte more fits; by a second opening, so that the first one still blocks."""
