@@ -21,7 +21,7 @@ CONNECT_TIMEOUT: Final = 10.0
 SETTINGS: Final = {
     "heartbeat": "seconds",
     "connection_timeout": "milliseconds",
-    "prefetch": "messages handed out ahead",
+    "prefetch": "messages",
 }
 MAX_PREFETCH: Final = 65535  # what AMQP has room for; zero would mean without limit
 ENCODE: Final = "percent-encode what is special in its user name or password (/ is %2F, # is %23, @ is %40)"
