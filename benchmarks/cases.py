@@ -26,6 +26,8 @@ from benchmarks.peers import (
     SILENT,
     Handler,
     Peer,
+    Where,
+    backlog,
 )
 
 
@@ -44,11 +46,12 @@ class Metric(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """chronicle's figure divided by the best of theirs: at least `bound` for rates, else at most."""
+    """One's figure divided by the best of theirs: at least `bound` for rates, else at most."""
 
     metric: Metric
     to: tuple[Peer, ...]
     bound: float
+    of: Peer = CHRONICLE
 
     def met(self, ratio: float) -> bool:
         return ratio >= self.bound if self.metric.more_is_better else ratio <= self.bound
@@ -94,6 +97,16 @@ def _rates(reference: float, python: float) -> tuple[Want, ...]:
         Want(Metric.RATE, FRAMEWORKS, python),
         Want(Metric.RATE, PYTHON, python),
     )
+
+
+# A long queue beside a short one, in every way in which its length could be felt. A run ends before the short
+# one is empty: with --until-empty the process would end with it.
+HANDLED, SHORT, LONG = 8_000, 10_000, 100_000
+BACKLOGS: Final = tuple(
+    (backlog(where, SHORT, *arguments), backlog(where, LONG, *arguments))
+    for where in Where
+    for arguments in ((), ("--until-empty",))
+)
 
 
 CASES: Final = (
@@ -173,6 +186,14 @@ CASES: Final = (
         Handler.ASYNC_NOOP,
         (CHRONICLE, SILENT, JSON_LINES, LIVE),
         (Point(50, 30_000, (Want(Metric.RATE, (SILENT,), 0.95),)),),
+    ),
+    Case(
+        "backlog",
+        "chronicle alone, over the same number of messages of a short and of a long queue: what waits behind "
+        "them must not be felt.",
+        Handler.ASYNC_NOOP,
+        tuple(peer for pair in BACKLOGS for peer in pair),
+        (Point(10, HANDLED, tuple(Want(Metric.RATE, (short,), 0.8, of=long) for short, long in BACKLOGS)),),
     ),
     Case(
         "leak",

@@ -1,7 +1,7 @@
 """One run of one consumer, measured from the outside.
 
 The time base, the same for all: the queue is filled before; the clock starts when the broker hands out the
-first message and stops when the last one is acknowledged, both seen by a watch inside the broker. CPU is
+first message and stops when the last one is acknowledged, both seen by a watch at the broker. CPU is
 what all processes of the consumer used between those two moments, so starting up is not in it. Memory is
 the peak until then. From exec to the first message is until the first acknowledgement has arrived. Then
 the consumer is killed: stopping well is tested elsewhere and not measured here.
@@ -12,27 +12,22 @@ A run counts only if nothing was dead-lettered: a consumer that drops messages i
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pty
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.filling import Load, fill
 from benchmarks.installing import Installed
 from benchmarks.peers import Handler, Task
+from benchmarks.places import Place
 from benchmarks.proc import Usage, usage
-from benchmarks.watching import watch
-from support.rabbit import RabbitNode
 
 LOOK: Final = 0.005
-DEAD: Final = "bench.dead"
 
 
 class BadRun(Exception):
@@ -80,16 +75,12 @@ class Sample:
         return self.marks[1].at - self.started
 
 
-def set_up(node: RabbitNode) -> None:
-    """Let the broker keep what any consumer drops, without an argument a consumer could trip over."""
-    node.queues.declare(DEAD)
-    kept = {"dead-letter-exchange": "", "dead-letter-routing-key": DEAD}
-    node.ctl("set_policy", "bench", r"^bench\.q\.", json.dumps(kept))
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run consists of; `step` asks for a mark each time so many messages are done."""
+    """What one run consists of; `step` asks for a mark each time so many messages are done.
+
+    With `waiting` more messages wait in the queue than are handled until the run is over.
+    """
 
     consumer: Installed
     handler: Handler
@@ -99,47 +90,33 @@ class Run:
     keys: Path | None = None
     step: int | None = None
     timeout: float = 120.0
+    waiting: int = 0
 
 
-def measure(node: RabbitNode, run: Run) -> Sample:
+def measure(place: Place, run: Run) -> Sample:
     """Fill a queue, run the consumer over it, and say what it took; BadRun if it does not count."""
-    queue = node.queues.name("x").replace("chronicle.test.x", "bench.q")
-    load = run.consumer.peer.load(run.body, queue)
-    with _queue(node, queue, load):
-        fill(node.url, queue, load, run.messages)
+    with place.queue() as queue:
+        load = run.consumer.peer.load(run.body, queue)
+        waiting = max(run.waiting, run.messages)
+        place.fill(queue, load, waiting)
         step = run.step or run.messages
-        marks = (run.messages - 1, *range(run.messages - step, 0, -step), 0)
-        watching = watch(node, queue, run.messages, marks)
-        task = Task(node.url, queue, run.concurrency, run.handler, run.keys)
+        done = (1, *range(step, run.messages, step), run.messages)
+        marks = tuple(waiting - count for count in done)
+        task = Task(place.url(queue), queue, run.concurrency, run.handler, run.keys)
         seen: list[Mark] = []
-        with _Consumer(run.consumer, task, node.folder) as consumer:
+        with (
+            place.watch(queue, waiting, marks) as watching,
+            _Consumer(run.consumer, task, place.folder) as consumer,
+        ):
             deadline = time.monotonic() + run.timeout
             while len(seen) < 1 + len(marks):
                 for moment in watching.moments()[len(seen) :]:
                     seen.append(Mark(moment.left, moment.at, usage(consumer.pid)))
                 consumer.check(deadline)
                 time.sleep(LOOK)
-        _nothing_dropped(node, queue)
-    return Sample(run.messages, consumer.started, tuple(seen))
-
-
-@contextlib.contextmanager
-def _queue(node: RabbitNode, queue: str, load: Load) -> Iterator[None]:
-    """A queue for one run, gone afterwards together with those a framework puts beside it."""
-    node.queues.declare(queue, load.arguments)
-    try:
-        yield
-    finally:
-        for name in (queue, f"{queue}.DQ", f"{queue}.XQ"):
-            node.queues.delete(name)
-
-
-def _nothing_dropped(node: RabbitNode, queue: str) -> None:
-    for name in (DEAD, f"{queue}.DQ", f"{queue}.XQ"):
-        if node.queues.exists(name) and (dropped := node.queues.depth(name)):
-            with node.queues.channel() as channel:
-                channel.queue_purge(name)
+        if dropped := place.dropped(queue):
             raise BadRun(f"{dropped} messages were dropped instead of handled")
+    return Sample(run.messages, consumer.started, tuple(seen))
 
 
 class _Consumer:

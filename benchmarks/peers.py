@@ -12,7 +12,7 @@ import json
 import sys
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,13 @@ class Installer(StrEnum):
     PIP = "pip"
     NPM = "npm"
     CC = "cc"
+
+
+class Where(StrEnum):
+    """What kind of broker a consumer is run on (places.py)."""
+
+    RABBITMQ = "RabbitMQ"
+    EMBEDDED = "embedded"
 
 
 class Handler(StrEnum):
@@ -88,7 +95,8 @@ class Peer:
     """A consumer: where it comes from, how it is started, what its messages look like.
 
     `share` is the part of a case's messages it gets: a slow one need not be watched for minutes to know its
-    rate. With `terminal` its output goes to a terminal, otherwise to a file.
+    rate. With `terminal` its output goes to a terminal, otherwise to a file. With `waiting` its queue holds
+    so many messages, however few of them are handled.
     """
 
     name: str
@@ -99,6 +107,8 @@ class Peer:
     load: Callable[[bytes, str], Load] = plain
     share: float = 1.0
     terminal: bool = False
+    where: Where = Where.RABBITMQ
+    waiting: int = 0
 
 
 def dramatiq_load(message: bytes, queue: str) -> Load:
@@ -149,6 +159,12 @@ def chronicle(name: str, *arguments: str, terminal: bool = False) -> Peer:
 
     packages = ("chronicle-syncer", "pika", "orjson", "pynacl")
     return Peer(name, Kind.OURS, Installer.HERE, packages, command, terminal=terminal)
+
+
+def backlog(where: Where, waiting: int, *arguments: str) -> Peer:
+    """chronicle on a queue of this length, named by what is different."""
+    name = ", ".join([where, *(word.removeprefix("--") for word in arguments), f"{waiting} waiting"])
+    return replace(chronicle(name, "--log-level", "warning", *arguments), where=where, waiting=waiting)
 
 
 def _script(name: str) -> Callable[[Path, Task], list[str]]:

@@ -93,10 +93,13 @@ def _wishes(result: CaseResult) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for point, found in findings:
         whom = found.to.name if found.to else " or ".join(peer.name for peer in found.want.to)
+        what = NAMES[found.want.metric]
+        if found.want.of is not CHRONICLE:
+            what += f" ({found.want.of.name})"
         sign = "≥" if found.want.metric.more_is_better else "≤"
         measured = _range(found.ratio, 1, 2) if found.ratio else ""
         yield (
-            f"| {point.point.concurrency} | {NAMES[found.want.metric]} | {whom} "
+            f"| {point.point.concurrency} | {what} | {whom} "
             f"| {sign} {found.want.bound:g} | {measured} | {found.word} |"
         )
     yield ""

@@ -8,7 +8,7 @@ from statistics import median
 
 from benchmarks.cases import Case, Metric, Point, Want
 from benchmarks.measure import Sample
-from benchmarks.peers import CHRONICLE, Peer
+from benchmarks.peers import Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of a wish: whom chronicle was compared with and the ratio, or None for both."""
+    """What became of a wish: with whom its subject was compared and the ratio, or None for both."""
 
     want: Want
     to: Peer | None
@@ -71,8 +71,8 @@ def ratio(metric: Metric, ours: tuple[Sample, ...], theirs: tuple[Sample, ...]) 
 
 
 def find(result: PointResult, want: Want) -> Finding:
-    """Compare chronicle with the best of those a wish names."""
-    ours = result.samples.get(CHRONICLE, ())
+    """Compare the subject of a wish, as a rule chronicle, with the best of those it names."""
+    ours = result.samples.get(want.of, ())
     rivals = [peer for peer in want.to if result.samples.get(peer)]
     if not ours or not rivals:
         return Finding(want, None, None)

@@ -16,8 +16,9 @@ from typing import Final
 from benchmarks import HERE, report
 from benchmarks.cases import CASES, Case, Point, resized
 from benchmarks.installing import Installed, Missing, install
-from benchmarks.measure import BadRun, Run, Sample, measure, set_up
-from benchmarks.peers import Peer
+from benchmarks.measure import BadRun, Run, Sample, measure
+from benchmarks.peers import Peer, Where
+from benchmarks.places import AtRabbit, InFile, Place
 from benchmarks.results import CaseResult, PointResult
 from support.rabbit import RabbitNode
 from support.samples import FOLDER as SAMPLES
@@ -42,10 +43,10 @@ def main() -> int:
     try:
         _tell("starting a private RabbitMQ")
         node.start()
-        set_up(node)
+        places: dict[Where, Place] = {Where.RABBITMQ: AtRabbit(node), Where.EMBEDDED: InFile(node.folder)}
         broker = {"RabbitMQ": node.ctl("version").strip(), "Python": platform.python_version()}
         for case in cases:
-            result = _run_case(node, case, ready, missing)
+            result = _run_case(places, node.folder, case, ready, missing)
             versions = {**broker, **_versions(case, ready)}
             section = report.section(result, datetime.now(UTC), load, versions)
             print(f"\n{section}", flush=True)
@@ -96,17 +97,21 @@ def _versions(case: Case, ready: Mapping[Peer, Installed]) -> dict[str, str]:
 
 
 def _run_case(
-    node: RabbitNode, case: Case, ready: Mapping[Peer, Installed], missing: Mapping[Peer, str]
+    places: Mapping[Where, Place],
+    folder: Path,
+    case: Case,
+    ready: Mapping[Peer, Installed],
+    missing: Mapping[Peer, str],
 ) -> CaseResult:
     body = (SAMPLES / case.sample).read_bytes()
-    keys = _keys(case.keys, node.folder) if case.keys else None
-    points = tuple(_run_point(node, case, point, ready, body, keys) for point in case.points)
+    keys = _keys(case.keys, folder) if case.keys else None
+    points = tuple(_run_point(places, case, point, ready, body, keys) for point in case.points)
     absent = {peer: why for peer, why in missing.items() if peer in _contenders(case)}
     return CaseResult(case, points, absent)
 
 
 def _run_point(
-    node: RabbitNode,
+    places: Mapping[Where, Place],
     case: Case,
     point: Point,
     ready: Mapping[Peer, Installed],
@@ -125,9 +130,12 @@ def _run_point(
             count = max(1, int(point.messages * peer.share))
             step = count // case.steps if case.steps else None
             timeout = LONG if case.steps else SHORT
-            run = Run(ready[peer], case.handler, point.concurrency, count, body, keys, step or None, timeout)
+            run = Run(
+                ready[peer], case.handler, point.concurrency, count, body, keys, step or None, timeout,
+                peer.waiting,
+            )  # fmt: skip
             try:
-                sample = measure(node, run)
+                sample = measure(places[peer.where], run)
             except BadRun as why:
                 failures[peer] = str(why)
                 _tell(f"{case.name} c={point.concurrency}: {peer.name} failed: {why}")

@@ -54,7 +54,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundsWatch:
+class BrokerWatch:
     """Reads what the watch has written so far."""
 
     file: Path
@@ -68,8 +68,8 @@ class BoundsWatch:
         return [Moment(None if what == DELIVERED else int(what), int(at) / 1e6) for what, at in whole]
 
 
-def watch(node: RabbitNode, queue: str, count: int, marks: tuple[int, ...]) -> BoundsWatch:
-    """BoundsWatch a queue that holds `count` messages; marks are counts of messages left, falling."""
+def watch(node: RabbitNode, queue: str, count: int, marks: tuple[int, ...]) -> BrokerWatch:
+    """Watch a queue that holds `count` messages; marks are counts of messages left, falling."""
     file = node.folder / f"{queue}.marks"
     node.ctl(
         "eval",
@@ -77,4 +77,4 @@ def watch(node: RabbitNode, queue: str, count: int, marks: tuple[int, ...]) -> B
             queue=queue, file=file, count=count, delivered=DELIVERED, marks=", ".join(map(str, marks))
         ),
     )
-    return BoundsWatch(file)
+    return BrokerWatch(file)

@@ -2,38 +2,58 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks.installing import install
-from benchmarks.measure import BadRun, Run, measure, set_up
-from benchmarks.peers import CHRONICLE, Handler
+from benchmarks.measure import BadRun, Run, measure
+from benchmarks.peers import CHRONICLE, Handler, Where, backlog
+from benchmarks.places import AtRabbit, InFile, Place
 from support import samples
 from support.fixtures import Broker
-from support.rabbit import RabbitNode
 
 
 @pytest.fixture
-def node(rabbit: Broker) -> RabbitNode:
-    set_up(rabbit.node)
-    return rabbit.node
+def at_rabbit(rabbit: Broker) -> Place:
+    return AtRabbit(rabbit.node)
 
 
-def test_a_run_is_watched_from_the_first_delivery_to_the_last_acknowledgement(node: RabbitNode) -> None:
+def test_a_run_is_watched_from_the_first_delivery_to_the_last_acknowledgement(at_rabbit: Place) -> None:
     body = samples.body("action-plain.json")
-    sample = measure(node, Run(install(CHRONICLE), Handler.ASYNC_NOOP, 10, 400, body, step=200))
+    sample = measure(at_rabbit, Run(install(CHRONICLE), Handler.ASYNC_NOOP, 10, 400, body, step=200))
     assert [mark.left for mark in sample.marks] == [None, 399, 200, 0]
     assert [mark.at for mark in sample.marks] == sorted(mark.at for mark in sample.marks)
     assert sample.started < sample.marks[0].at
     assert sample.peak > 0
 
 
-def test_a_run_that_dropped_messages_does_not_count(node: RabbitNode) -> None:
+def test_a_run_that_dropped_messages_does_not_count(at_rabbit: Place) -> None:
     run = Run(install(CHRONICLE), Handler.SYNC_NOOP, 10, 20, b"no JSON")
     with pytest.raises(BadRun, match="20 messages were dropped"):
-        measure(node, run)
+        measure(at_rabbit, run)
 
 
-def test_a_consumer_that_ends_early_is_told_with_its_last_words(node: RabbitNode) -> None:
+def test_a_consumer_that_ends_early_is_told_with_its_last_words(at_rabbit: Place) -> None:
     run = Run(install(CHRONICLE), Handler.SYNC_NOOP, 0, 20, samples.body("action-plain.json"))
     with pytest.raises(BadRun, match=r"chronicle ended with 2: .*concurrency"):
-        measure(node, run)
+        measure(at_rabbit, run)
+
+
+def test_a_run_on_the_embedded_queue_is_watched_from_the_outside_too(tmp_path: Path) -> None:
+    body = samples.body("action-plain.json")
+    sample = measure(InFile(tmp_path), Run(install(CHRONICLE), Handler.ASYNC_NOOP, 10, 400, body, step=200))
+    assert [mark.left for mark in sample.marks] == [None, 399, 200, 0]
+    assert [mark.at for mark in sample.marks] == sorted(mark.at for mark in sample.marks)
+    with pytest.raises(BadRun, match="20 messages were dropped"):
+        measure(InFile(tmp_path), Run(install(CHRONICLE), Handler.SYNC_NOOP, 10, 20, b"no JSON"))
+
+
+@pytest.mark.parametrize("arguments", [(), ("--until-empty",)])
+def test_a_run_may_handle_the_first_of_a_long_queue(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """What waits behind the messages of a run is neither handled in its time nor counted."""
+    peer = backlog(Where.EMBEDDED, 1000, *arguments)
+    run = Run(install(peer), Handler.ASYNC_NOOP, 10, 400, samples.body("action-plain.json"), waiting=1000)
+    sample = measure(InFile(tmp_path), run)
+    assert [mark.left for mark in sample.marks] == [None, 999, 600]
+    assert sample.messages == 400

@@ -1,4 +1,4 @@
-"""The queue file: who may read it, what is refused, what is told, and what a claim costs."""
+"""The queue file: who may read it, what is refused, what is told, and what is kept with a message."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import pytest
 
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate
-from chronicle.errors import BrokerError, BrokerRefused, BrokerUnreachable, ConnectionLost, SettingError
+from chronicle.errors import BrokerRefused, ConnectionLost, SettingError
 from chronicle.transports.local import schema
 from chronicle.transports.local.consumer import LocalTransport
 from chronicle.transports.local.publisher import LocalPublisher
-from chronicle.transports.local.store import Store
 from chronicle.transports.seam import Connector, Outgoing
 from conformance.harness import opened, settle, verdict
 from support.waiting import wait_for
@@ -202,41 +201,6 @@ def test_nothing_is_confirmed_that_went_to_a_removed_file(file: Path) -> None:
             publisher.publish([Outgoing(b"2")])
 
 
-def test_a_lock_that_is_never_given_back_is_told(
-    file: Path, transport: LocalTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.1)
-    transport.close()
-    opened(transport)
-    (held, *_) = transport.receive(1, 0)
-    other = sqlite3.connect(file, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    for call in (lambda: transport.receive(1, 0), lambda: transport.settle([verdict(held, Action.ACK)])):
-        with pytest.raises(ConnectionLost, match="locked by another process"):
-            call()
-    with pytest.raises(BrokerError):
-        publish(file, Outgoing(b"x"))
-    with pytest.raises(BrokerUnreachable, match="locked"):
-        opened(LocalTransport(connector(file)))
-    other.execute("ROLLBACK")
-    other.close()
-    assert settle(transport, verdict(held, Action.ACK)) == [Fate.DONE]
-
-
-def test_an_idle_consumer_takes_no_lock(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While another writes, an idle consumer looks and finds nothing, and is not in the way."""
-    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.1)
-    publish(file)
-    transport = LocalTransport(connector(file))
-    opened(transport)
-    other = sqlite3.connect(file, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    assert not transport.receive(10, 0.3)
-    other.execute("COMMIT")
-    other.close()
-    transport.close()
-
-
 # --- what is kept with a message ----------------------------------------------------------------------
 
 
@@ -324,46 +288,3 @@ def test_a_growing_delay_is_kept_and_never_a_hot_loop(file: Path) -> None:
     assert waits == sorted(waits)
     assert waits[0] > 0.2
     transport.close()
-
-
-# --- what a claim costs -------------------------------------------------------------------------------
-
-
-def steps_of_a_claim(file: Path) -> int:
-    """Instructions of SQLite's machine for one look and one claim of ten; no clock involved."""
-    store = Store(file, "queue.db", durable=False)
-    steps = 0
-
-    def count() -> int:
-        nonlocal steps
-        steps += 1
-        return 0
-
-    store._db.set_progress_handler(count, 1)
-    with store.writing():
-        queue = store.queue_id("q")
-        assert queue is not None
-        assert store.next_available(queue) == 0
-        assert len(store.claim(queue, "nobody", 0, 10)) == 10
-        store.give_back("nobody")
-    store.close()
-    return steps
-
-
-def test_a_claim_costs_the_same_whatever_waits(file: Path) -> None:
-    """Dead-lettered, kept back, held, waiting: none of them is walked over, older or younger."""
-    publish(file, *(Outgoing(b"%d" % number) for number in range(20)))
-    few = steps_of_a_claim(file)
-    crowd = [Outgoing(b"x")] * 3000
-    other = sqlite3.connect(file)
-    other.execute("DELETE FROM messages")
-    other.commit()
-    publish(file, *crowd, queue="q.dlq")
-    publish(file, *crowd)
-    other.execute("UPDATE messages SET available_at = 1e15 WHERE queue = 1 AND id % 2 = 0")
-    other.execute("UPDATE messages SET owner = '1-0123456789abcdef' WHERE queue = 1 AND id % 2 = 1")
-    other.commit()
-    other.close()
-    publish(file, *crowd)
-    publish(file, *crowd, queue="q.dlq")
-    assert steps_of_a_claim(file) <= few * 1.2

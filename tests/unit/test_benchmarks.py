@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.cases import CASES, PYTHON, Case, Metric, Point, Want
 from benchmarks.measure import Mark, Sample
-from benchmarks.peers import AIO_PIKA, CHRONICLE, FASTSTREAM, LIMIT, PROCA, Handler, Peer
+from benchmarks.peers import AIO_PIKA, CHRONICLE, FASTSTREAM, LIMIT, PROCA, Handler, Peer, Where
 from benchmarks.proc import Usage
 from benchmarks.report import section, write
 from benchmarks.results import CaseResult, PointResult, find, ratio
@@ -105,10 +105,29 @@ def test_a_run_replaces_its_own_sections_only(tmp_path: Path) -> None:
     assert text.count("# Results\n") == 1
 
 
+def test_every_kind_of_broker_shows_that_a_long_queue_is_not_felt() -> None:
+    (case,) = (case for case in CASES if case.name == "backlog")
+    (point,) = case.points
+    for where in Where:
+        found = [want for want in point.wants if want.of.where is where]
+        assert found, where
+        for want in found:
+            assert (want.metric, want.bound) == (Metric.RATE, 0.8)
+            assert [peer.where for peer in want.to] == [where]
+            assert want.of.waiting >= 10 * want.to[0].waiting >= 10 * point.messages
+
+
+def test_a_wish_may_be_about_somebody_else_than_chronicle() -> None:
+    want = Want(Metric.RATE, (PROCA,), 0.8, of=AIO_PIKA)
+    case = Case("backlog", "About.", Handler.ASYNC_NOOP, (PROCA, AIO_PIKA), (Point(10, 1000, (want,)),))
+    text = section(CaseResult(case, (result(want, proca=4000, aio=3000),), {}), WHEN, 0.1, {})
+    assert "| 10 | messages/s (aio-pika) | @proca/queue | ≥ 0.8 | 0.75 | missed |" in text
+
+
 def test_every_wish_names_somebody_who_runs_in_its_case() -> None:
     for case in CASES:
         for point in case.points:
             running = {*case.contenders, *point.also}
-            assert CHRONICLE in running
             for want in point.wants:
+                assert want.of in running, case.name
                 assert running & set(want.to), case.name

@@ -1,4 +1,4 @@
-"""How long a broker is waited for, and when it is given up (D-6, D-9, RB13). The clock is passed in."""
+"""How long a broker is waited for, and when it is given up (D-6, D-9, RB13, RB19). The clock is passed in."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TestAfterwards:
         assert patience.failed(now=129) == 1.0
         assert patience.failed(now=130) is None
 
-    def test_a_connection_that_delivered_starts_the_backoff_anew(self) -> None:
+    def test_D_6_RB19_a_connection_that_settled_something_starts_the_backoff_anew(self) -> None:
         patience = self.connected()
         for now in range(3):
             patience.failed(now)

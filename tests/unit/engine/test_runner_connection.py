@@ -20,6 +20,7 @@ from chronicle.errors import (
 )
 from chronicle.telemetry import events
 from chronicle.transports.memory import MemoryTransport
+from chronicle.transports.seam import Promises
 from support.running import PATIENCE, Gate, Running
 from support.scripted import ScriptedTransport
 from support.waiting import wait_for
@@ -173,6 +174,26 @@ class TestLost:
         ending = Running(yes, transport, bounds=UNTIL_EMPTY).ending
         assert (ending.counters.ack, ending.counters.ack_retry, ending.counters.reconnects) == (1, 1, 1)
         assert ending.counters.received == 2
+
+    def test_D_6_RB19_a_delivery_is_no_progress(self) -> None:
+        """A broker that hands out and takes no ack is not asked again and again without a pause."""
+
+        class Deaf(ScriptedTransport):
+            def settle(self, work: Any) -> Any:
+                if work and self.opened <= 4:
+                    self.lose()
+                return super().settle(work)
+
+        waits: list[float] = []
+
+        class Growing(Backoff):
+            def delay(self, attempt: int, luck: float) -> float:
+                waits.append(self.ceiling(attempt))
+                return 0.0
+
+        transport = Deaf(b"1", promises=Promises("scripted", backoff=Growing(1.0, 60.0)))
+        assert Running(yes, transport, bounds=UNTIL_EMPTY).ending.counters.ack == 1
+        assert waits == [1, 2, 4, 8]
 
     def test_a_fatal_result_from_a_lost_connection_ends_the_run_too(self) -> None:
         free, started = threading.Event(), threading.Event()

@@ -8,36 +8,44 @@ Rule 3: `redelivered` and `counted` tell of tries that ended without success: a 
         died. A message given back by a clean close was interrupted, not failed: it comes back exactly as it
         was (D-11).
 Rule 4: an idle consumer only reads, so it takes no lock from anybody.
+Rule 5: a locked file or a full disk loses no connection (stall.py). Verdicts wait until the file takes them,
+        and nothing is claimed that could not be settled: after every such trouble a proof comes first.
 """
 
 from __future__ import annotations
 
-import math
+import errno
 import shlex
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
-from chronicle.core.outcome import Action
-from chronicle.core.settlement import Fate, Settlement
+from chronicle.core.settlement import Settlement
 from chronicle.core.states import EMBEDDED, Embedded, EmbeddedEvent
-from chronicle.core.topology import dead_letter_queue
-from chronicle.errors import BrokerRefused, ConnectionLost, NoSuchQueue
+from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, NoSuchQueue
 from chronicle.transports.local.address import file_of
-from chronicle.transports.local.contents import story, unpack
+from chronicle.transports.local.contents import unpack
 from chronicle.transports.local.owners import Owner, bury, tokens
+from chronicle.transports.local.schema import Stalled
+from chronicle.transports.local.stall import Stall
 from chronicle.transports.local.store import Claim, Row, Store
 from chronicle.transports.local.topology import make_queue
+from chronicle.transports.local.verdicts import Verdicts
 from chronicle.transports.seam import Closing, Connector, Promises
 from chronicle.transports.waker import Waker
 
 LOOK: Final = 0.05  # seconds between two looks at an idle queue
 PATROL: Final = 1.0  # seconds between two searches for dead holders
+BRIEFLY: Final = 0.1  # seconds that a turn may wait for other writers, well below the pump's pulse
 NAMED: Final = 10  # queues that an error lists
+# Pages that claiming and settling may write: for every message that can be held, and for the indexes.
+PAGES_EACH: Final = 4
+PAGES_MORE: Final = 64
 
 
 class LocalTransport:
@@ -51,10 +59,13 @@ class LocalTransport:
         self.place, self._path = file_of(connector.url)
         self._folder = self._path.with_name(f"{self._path.name}-owners")
         self._name = connector.queue
-        self._tag = connector.tag
+        self._room = PAGES_MORE + PAGES_EACH * connector.prefetch
         self._declare = connector.declare is not None
         self._clock = clock
         self._waker = Waker()
+        self._verdicts = Verdicts(connector.tag, self.promises.backoff, clock)
+        self._stall = Stall(self.notices)
+        self._proven = False  # that there is room to settle what is claimed
         self._store: Store | None = None
         self._owner: Owner | None = None
         self._queue = 0
@@ -85,10 +96,14 @@ class LocalTransport:
                 )
             self._queue = queue
             self._owner = self._enrol()
-            self._patrol(store, self._owner)
+            store.reserve(self._room, opening=True)
+            self._free_the_dead(store, self._owner)
+            self._patrolled = time.monotonic()
             self._seen, self._next, self._stopped = -1, 0, False
+            self._stall, self._proven = Stall(self.notices), True
             with store.reading(opening=True):
                 waiting = store.count(queue)
+                store.wait_for_others(BRIEFLY)
         except BaseException:
             self._let_go()
             raise
@@ -100,38 +115,41 @@ class LocalTransport:
         store, owner = self._opened()
         deadline = time.monotonic() + timeout
         while True:
-            if time.monotonic() - self._patrolled >= PATROL:
-                self._patrol(store, owner)
-            taking = room > 0 and not self._stopped
+            self._patrol(store, owner)
+            taking = room > 0 and not self._stopped and not self._verdicts
             if taking and (rows := self._claim(store, owner, room)):
                 return [self._delivery(row, owner) for row in rows]
-            left = deadline - time.monotonic()
-            if self._waker.wait(min(left, self._pause() if taking else PATROL)) or left <= 0:
+            now = time.monotonic()
+            left, later = deadline - now, self._stall.left(now)
+            pause = later if self._verdicts else max(later, self._pause()) if taking else PATROL
+            # Verdicts that wait are tried again in `settle`.
+            if self._waker.wait(min(left, pause)) or left <= 0 or self._verdicts:
                 return ()
 
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
-        """Carry the verdicts out in one transaction, all final when it is over."""
-        token = self._owner.token if self._owner is not None else None
-        mine = [s for s in work if s.delivery.handle.owner == token]
-        fates: dict[int, Fate] = {}
-        if mine:
+        """Carry the verdicts out in one transaction; what the file does not take now is tried again later."""
+        final = self._verdicts.take_in(work, self._owner.token if self._owner is not None else None)
+        if self._verdicts and not self._stall.left(time.monotonic()):
             store, _ = self._opened()
-            with store.writing():
-                fates = {id(s): self._carry_out(store, s) for s in mine}
-            self._next = 0  # a requeue may be due, and our own changes do not show in the data version
-        for settlement in work:
-            settlement.fate = fates.get(id(settlement), Fate.STALE)
-        return work
+            with self._trying():
+                final += self._verdicts.write(store)
+                self._stall.passed(time.monotonic())
+                self._next = 0  # a requeue may be due, and our own changes do not show in the data version
+        return final
 
     def is_empty(self) -> bool | None:
         """Whether there is no message that nobody holds, kept back or not."""
         store, _ = self._opened()
-        with store.reading():
-            return store.next_available(self._queue) is None
+        try:
+            with store.reading():
+                return store.next_available(self._queue) is None
+        except Stalled:
+            return None
 
     def stop(self, patience: float) -> None:  # noqa: ARG002 - there is nobody to wait for
         """Claim nothing more; what is held can still be settled."""
         self._stopped = True
+        self._stall.hurry()
         self.machine.fire(EmbeddedEvent.STOP)
 
     def close(self, why: Closing = Closing.SETTLED) -> None:
@@ -144,6 +162,7 @@ class LocalTransport:
     def _let_go(self) -> None:
         store, self._store = self._store, None
         owner, self._owner = self._owner, None
+        self._verdicts.forget()
         if store is not None:
             if owner is not None:
                 store.give_back(owner.token)
@@ -170,17 +189,37 @@ class LocalTransport:
         try:
             return Owner(self._folder)
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise BrokerUnreachable(f"no lock file fits beside {self.place}: the disk is full") from error
             raise BrokerRefused(
                 f"{self._folder.name} beside {self.place} cannot be used: {error.strerror or error}",
                 "make the folder writable for this user, on a local disk",
             ) from error
 
+    @contextmanager
+    def _trying(self) -> Iterator[None]:
+        """Where the file may be locked or the disk full: that is told, and tried again later."""
+        try:
+            yield
+        except Stalled as error:
+            self._proven = False
+            self._stall.failed(error, time.monotonic(), len(self._verdicts))
+
     def _patrol(self, store: Store, owner: Owner) -> None:
-        """Free the messages of dead holders, and see that nobody takes us for one."""
-        self._patrolled = time.monotonic()
+        """Now and then, see that nobody takes us for dead, and who is."""
+        now = time.monotonic()
+        if now - self._patrolled < PATROL:
+            return
+        self._patrolled = now
         store.confirm()
         if not owner.valid:
             raise ConnectionLost(f"the lock file {owner.token} beside {self.place} was removed")
+        if not self._stall.left(now):
+            with self._trying():
+                self._free_the_dead(store, owner)
+
+    def _free_the_dead(self, store: Store, owner: Owner) -> None:
+        """Free the messages of dead holders."""
 
         def release(token: str) -> None:
             if token in holding:
@@ -199,18 +238,29 @@ class LocalTransport:
             ) from error
 
     def _claim(self, store: Store, owner: Owner, room: int) -> list[Row]:
+        """The next messages, held by us; none when the file cannot be written now."""
+        if self._stall.left(time.monotonic()):
+            return []
+        with self._trying():
+            if not self._proven:
+                store.reserve(self._room)
+                self._proven = True
+                self._stall.passed(time.monotonic())
+            if self._is_due(store):
+                with store.writing():
+                    rows = store.claim(self._queue, owner.token, self._now(), room)
+                self._next = 0
+                return rows
+        return []
+
+    def _is_due(self, store: Store) -> bool:
+        """Whether there is something to claim; asks the file only if that may have changed."""
         now = self._now()
         with store.reading():
             version = store.data_version()
-            if version == self._seen and (self._next is None or self._next > now):
-                return []
-            self._seen, self._next = version, store.next_available(self._queue)
-        if self._next is None or self._next > now:
-            return []
-        with store.writing():
-            rows = store.claim(self._queue, owner.token, now, room)
-        self._next = 0
-        return rows
+            if version != self._seen or (self._next is not None and self._next <= now):
+                self._seen, self._next = version, store.next_available(self._queue)
+        return self._next is not None and self._next <= now
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
@@ -220,28 +270,6 @@ class LocalTransport:
         if not self._next:
             return LOOK
         return min(LOOK, max(0.0, self._next / 1000 - self._clock()))
-
-    # --- settling -----------------------------------------------------------------------------------
-
-    def _carry_out(self, store: Store, settlement: Settlement) -> Fate:
-        claim: Claim = settlement.delivery.handle
-        match settlement.verdict.action:
-            case Action.ACK | Action.DROP:
-                done = store.remove(claim)
-            case Action.REQUEUE | Action.RETRY:
-                done = store.requeue(claim, self._back_at(settlement))
-            case Action.DEAD_LETTER:
-                queue = store.ensure_queue(dead_letter_queue(settlement.delivery.queue))
-                done = store.move(claim, queue, story(settlement, self._tag, self._now()))
-            case Action.LEAVE:
-                done = True
-        return Fate.DONE if done else Fate.STALE
-
-    def _back_at(self, settlement: Settlement) -> int | None:
-        delay = settlement.verdict.delay
-        if delay is None:
-            delay = self.promises.backoff.ceiling(settlement.delivery.attempts)
-        return math.ceil((self._clock() + delay) * 1000) if delay > 0 else None
 
     def _delivery(self, row: Row, owner: Owner) -> Delivery:
         written = row.envelope is not None or row.death is not None

@@ -20,7 +20,7 @@ from chronicle.errors import BrokerError, BrokerRefused, BrokerUnreachable, Conn
 
 APPLICATION: Final = 0x6368726E  # "chrn", in the header of the file
 VERSION: Final = 1
-BUSY_SECONDS: Final = 5.0
+BUSY_SECONDS: Final = 5.0  # how long opening and publishing wait for other writers
 SCHEMA: Final = f"""
 PRAGMA journal_mode = WAL;
 BEGIN;
@@ -45,7 +45,7 @@ COMMIT;
 """
 
 PROBLEMS: Final = {
-    sqlite3.SQLITE_BUSY: f"is locked by another process for more than {BUSY_SECONDS:g} s",
+    sqlite3.SQLITE_BUSY: "is locked by another process",
     sqlite3.SQLITE_FULL: "cannot grow: the disk is full",
     sqlite3.SQLITE_IOERR: "cannot be read or written: the disk is full or failing",
     sqlite3.SQLITE_CORRUPT: "is damaged",
@@ -63,6 +63,16 @@ REMEDIES: Final = {
     sqlite3.SQLITE_PERM: "make the file and its folder writable for this user",
     sqlite3.SQLITE_TOOBIG: "publish a smaller message",
 }
+# What passes by itself, or when somebody makes room: the connection is as good as before.
+PASSING: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+
+
+class Stalled(ConnectionLost):
+    """The file cannot be used at the moment; what was begun was rolled back and may be tried again."""
+
+    def __init__(self, problem: str, *, needs_room: bool) -> None:
+        super().__init__(problem)
+        self.needs_room = needs_room  # a person must do something about the disk
 
 
 @contextmanager
@@ -128,6 +138,8 @@ def explain(error: sqlite3.Error, place: str, *, opening: bool) -> BrokerError |
     """Say what is wrong with the file; only where nothing was begun is trying again ever called no use."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     problem = f"{place} {PROBLEMS.get(code, f'does not work: {error}')}"
+    if not opening and code in PASSING:
+        return Stalled(problem, needs_room=code != sqlite3.SQLITE_BUSY)
     if not opening:
         return ConnectionLost(problem)
     if code in REMEDIES:

@@ -7,7 +7,7 @@ Rule 2: every look goes through a partial index that holds only the rows in ques
         that wait, are kept back or are dead-lettered cost a claim nothing.
 Rule 3: a held row changes only under the token of its holder; a change that finds no row is the caller's to
         report.
-Rule 4: changes stand inside `writing`, looks inside `reading`.
+Rule 4: changes stand inside `writing`, looks inside `reading`. A change that failed has changed nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import Final, NamedTuple
 from chronicle.errors import ConnectionLost
 from chronicle.transports.local.schema import check, connect, told
 
-LEAVING_MS: Final = 1000  # how long a close may wait for other writers
+LEAVING: Final = 1.0  # seconds that a close may wait for other writers
+PAGE: Final = 4096
 
 NEXT_READY: Final = """
     SELECT 1 FROM messages INDEXED BY ready
@@ -96,6 +97,27 @@ class Store:
                 with suppress(sqlite3.Error):
                     self._db.execute("ROLLBACK")
                 raise
+
+    def wait_for_others(self, seconds: float) -> None:
+        """How long a change waits for other writers from now on."""
+        self._db.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
+
+    def reserve(self, pages: int, *, opening: bool = False) -> None:
+        """See that so many pages can be written; they stay set aside in the write-ahead log.
+
+        With next to no cache SQLite writes the pages of a change at once instead of at its commit. The
+        rollback takes the change back and not the room: the log gets shorter only when the file is closed.
+        """
+        with told(self._place, opening=opening):
+            (cache,) = self._db.execute("PRAGMA cache_size").fetchone()
+            self._db.execute("PRAGMA cache_size = 1")
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._db.execute("INSERT INTO contents (id, body) VALUES (-1, zeroblob(?))", (pages * PAGE,))
+            finally:
+                with suppress(sqlite3.Error):
+                    self._db.execute("ROLLBACK")
+                self._db.execute(f"PRAGMA cache_size = {cache}")
 
     def confirm(self) -> None:
         """See that the file still has its name: what is written to a removed one is written to nowhere."""
@@ -195,7 +217,7 @@ class Store:
         """Free what this holder did not finish, as if it had never been handed over (D-11)."""
         # If the file cannot be written now, the next patrol of anybody finds a holder that is gone.
         with suppress(sqlite3.Error):
-            self._db.execute(f"PRAGMA busy_timeout = {LEAVING_MS}")
+            self.wait_for_others(LEAVING)
             self._db.execute("UPDATE messages SET owner = NULL WHERE owner = ?", (owner,))
 
     def close(self) -> None:
