@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from benchmarks.filling import Load, fill
 from benchmarks.watching import Moment, watch
-from chronicle.transports.local import LocalPublisher
+from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.seam import Connector, Outgoing
 from support.rabbit import RabbitNode
 

@@ -11,7 +11,8 @@ import pytest
 
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate
-from chronicle.transports.local import LocalPublisher, LocalTransport
+from chronicle.transports.local.consumer import LocalTransport
+from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.seam import Connector, Outgoing
 from conformance.harness import opened, settle, verdict
 

@@ -13,8 +13,9 @@ import pytest
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate
 from chronicle.errors import BrokerError, BrokerUnreachable
-from chronicle.transports.local import LocalPublisher, LocalTransport, schema
-from chronicle.transports.local.consumer import PATROL
+from chronicle.transports.local import schema
+from chronicle.transports.local.consumer import PATROL, LocalTransport
+from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.seam import Connector, Outgoing
 from conformance.harness import opened, settle, verdict
 from support.waiting import wait_for
