@@ -14,7 +14,9 @@ HEAD: Final = """\
 # States
 
 This page is generated from `src/chronicle/core/states.py` by `docs/make_states.py`.
-A test fails if it is out of date. Events that do not change the state have no arrow. Every arrow is logged and counted.
+A test fails if it is out of date.
+
+Events that do not change the state have no arrow. Every arrow is logged and counted.
 """
 
 
