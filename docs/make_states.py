@@ -1,4 +1,4 @@
-"""Draws docs/states.md from the transition tables: run `python docs/make_states.py` after changing one."""
+"""Generates docs/states.md from the transition tables: run `python docs/make_states.py` after a change."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ PAGE: Final = Path(__file__).with_name("states.md")
 HEAD: Final = """\
 # States
 
-This page is drawn from `src/chronicle/core/states.py` by `docs/make_states.py`; a test fails if it is stale.
-An event that leaves a state as it is has no arrow. Every arrow is logged and counted.
+This page is generated from `src/chronicle/core/states.py` by `docs/make_states.py`.
+A test fails if it is out of date.
+
+Events that do not change the state have no arrow. Every arrow is logged and counted.
 """
 
 

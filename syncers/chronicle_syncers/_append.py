@@ -1,11 +1,11 @@
-"""Files that only grow, one whole line at a time, shared by threads and processes.
+"""Append-only files, written one whole line at a time, shared by threads and processes.
 
-Rule 1: `append` returns when the line is on disk (fsync). Threads that wait at the same time share one
-        write and one fsync.
-Rule 2: writers take the file's lock for the write. One that fails takes its bytes back, so a full disk
-        leaves no half line behind.
-Rule 3: a half line left by a writer that was killed is ended before anything is added, and never removed.
-Rule 4: when the path names another file than before (it was rotated), lines go to the new one.
+Rule 1: `append` returns when the line is on disk (fsync). Threads waiting at the same time share one write
+        and one fsync.
+Rule 2: writers lock the file while they write. A failed write is undone, so a full disk leaves no partial
+        line behind.
+Rule 3: a partial line left by a killed writer is terminated before anything is added, and never removed.
+Rule 4: when the path refers to a different file than before (it was rotated), lines go to the new one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BLOCK: Final = 65536
 
 
 class UnusableFileError(Exception):
-    """The file at the path is not one this writer may add to."""
+    """The file at the path is not one this writer may append to."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,12 +35,12 @@ class _Batch:
 
 
 def end_line(_half: bytes) -> bytes:
-    """What ends a half line where any line end will do."""
+    """Terminates a partial line in a format that needs only a newline."""
     return b"\n"
 
 
 class AppendFile:
-    """A file that lines are added to; `head` is the first line of a new one, `mend` ends a half line."""
+    """A file to append lines to; `head` is the first line of a new one, `mend` terminates a partial line."""
 
     def __init__(self, path: Path, head: bytes = b"", mend: Callable[[bytes], bytes] = end_line) -> None:
         self._path = path
@@ -53,7 +53,7 @@ class AppendFile:
         self._file = self._open()
 
     def append(self, line: bytes) -> None:
-        """Add one line, which ends in a newline; back when it is on disk."""
+        """Append one line, which ends in a newline; returns when it is on disk."""
         with self._turn:
             if self._closed:
                 raise ValueError("the file is closed")
@@ -154,7 +154,7 @@ def _write_all(file: int, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A new file survives a power cut only when its folder is on disk too."""
+    """A new file survives a power cut only if its directory entry is on disk too."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

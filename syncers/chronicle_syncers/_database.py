@@ -1,4 +1,4 @@
-"""The databases the SQL syncer knows: how to connect, and what their errors mean."""
+"""The databases the SQL syncer supports: how to connect, and what their errors mean."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class Kind(Enum):
-    """Whose fault an error is: the moment's, the row's, or neither."""
+    """What an error is due to: a passing condition, the data, or neither."""
 
     TRANSIENT = auto()
     DATA = auto()
@@ -29,7 +29,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An error of a database without its text."""
+    """A database error without its text."""
 
     kind: Kind
     name: str
@@ -37,7 +37,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Database:
-    """Connections commit each statement by themselves; `mark` stands for a value in a statement."""
+    """Connections autocommit; `mark` is the placeholder for a value in a statement."""
 
     connect: Callable[[], Any]
     mark: str
@@ -95,7 +95,7 @@ def _postgresql(url: str, setting: str) -> Database:
         wait = PATIENCE * 1000
         connection = psycopg.connect(url, autocommit=True, connect_timeout=PATIENCE, tcp_user_timeout=wait)
         try:
-            # A statement that waits for ever would hold up every worker.
+            # A statement that waits forever would hold up every worker.
             connection.execute(f"SET statement_timeout = {wait}")
         except BaseException:
             connection.close()

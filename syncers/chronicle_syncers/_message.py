@@ -1,4 +1,4 @@
-"""Reading a message without trusting it: any field may be missing or of another type."""
+"""Reading a message without trusting it: any field may be missing or have the wrong type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGEST_ID: Final = 2**63 - 1
 
 
 def lookup(message: Message, path: str) -> Any:
-    """The value at `a.b.c`, or None where the path leads nowhere."""
+    """The value at `a.b.c`, or None if there is none."""
     value: Any = message
     for step in path.split("."):
         if not isinstance(value, dict):
@@ -27,17 +27,17 @@ def lookup(message: Message, path: str) -> Any:
 
 
 def is_sealed(message: Message) -> bool:
-    """Whether the person in it is still locked up: nobody had the key, or asked for it."""
+    """Whether its personal data is still sealed: there was no key for it, or no key store."""
     return lookup(message, "personalInfo") is not None and lookup(message, "contact.email") is None
 
 
 def is_event(message: Message) -> bool:
-    """Events may carry the id of an action and still are not that action."""
+    """Whether it is an event; an event may carry the id of an action, but it is not that action."""
     return str(lookup(message, "schema")).startswith("proca:event:")
 
 
 def action_id(message: Message) -> int | None:
-    """The id of the action this message is, None if it is something else."""
+    """The id of the action in this message; None if it is something else."""
     value = lookup(message, "actionId")
     if is_event(message) or isinstance(value, bool) or not isinstance(value, int):
         return None
@@ -45,7 +45,7 @@ def action_id(message: Message) -> int | None:
 
 
 def as_json(message: Message, *, canonical: bool = False) -> bytes:
-    """The message as one line of JSON; canonical means with sorted keys."""
+    """The message as one line of JSON; canonical means that keys are sorted."""
     if not isinstance(message, dict):
         raise SettingError(
             "this syncer takes messages that are JSON objects", "run it with --schema proca or --schema json"
@@ -58,7 +58,7 @@ def as_json(message: Message, *, canonical: bool = False) -> bytes:
 
 
 def as_text(value: Any) -> str | None:
-    """A value for a cell or a column: text as it is, everything else as JSON writes it."""
+    """A value for a cell or a column: text unchanged, everything else as JSON."""
     if value is None or isinstance(value, str):
         return value
     return _dump(value, canonical=False).decode()

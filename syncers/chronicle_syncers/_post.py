@@ -1,6 +1,6 @@
-"""One HTTP POST on a kept connection, with a deadline for the whole answer.
+"""One HTTP POST on a persistent connection, with a deadline for the whole response.
 
-http.client's own time-out starts anew with every byte, so a server that drips could hold a worker for ever.
+http.client's own timeout restarts with every read, so a very slow server could block a worker forever.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LARGEST_ANSWER: Final = 65536
 
 
 class NoAnswerError(ConnectionError):
-    """The connection ended before there was an answer."""
+    """The connection ended before there was a response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class Endpoint:
     timeout: float
 
     def __repr__(self) -> str:
-        """The target may be a secret, and this ends up in tracebacks."""
+        """Without the target, which may be a secret: this ends up in tracebacks."""
         return f"<Endpoint {self.host!r}>"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back; `keep` when the connection can carry another request."""
+    """The response; `keep` if the connection can be used again."""
 
     status: int
     retry_after: str | None
@@ -47,7 +47,7 @@ class Answer:
 
 
 class _TimedReader(io.RawIOBase):
-    """The bytes of a socket until a deadline."""
+    """Reads from a socket until a deadline."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock
@@ -77,7 +77,7 @@ class _TimedSocket:
 
 
 def connect(endpoint: Endpoint) -> http.client.HTTPConnection:
-    """A connection that is made with its first request."""
+    """A connection that is opened by its first request."""
     if endpoint.tls is None:
         return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=endpoint.timeout)
     return http.client.HTTPSConnection(
@@ -88,7 +88,7 @@ def connect(endpoint: Endpoint) -> http.client.HTTPConnection:
 def post(
     connection: http.client.HTTPConnection, endpoint: Endpoint, body: bytes, headers: Mapping[str, str]
 ) -> Answer:
-    """Send the body and read the answer."""
+    """Send the body and read the response."""
     if connection.sock is None:
         connection.connect()
     sock: socket.socket = connection.sock
@@ -108,7 +108,7 @@ def _timed_response(deadline: float, sock: socket.socket, method: str) -> http.c
 
 
 def _drain(response: http.client.HTTPResponse) -> bool:
-    """Read a short answer to its end, so that the connection can be used again; False if it cannot."""
+    """Read a short response to its end, so that the connection can be used again; False if it cannot."""
     try:
         response.read(LARGEST_ANSWER)
         return response.isclosed() and not response.will_close

@@ -1,6 +1,6 @@
 """Settings of the ready-made syncers, read from environment variables.
 
-Rule: an error names the variable and what is wrong with it, never its value, which may hold a secret.
+Rule: an error names the variable and what is wrong with it, never its value, which may contain a secret.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from chronicle.errors import SettingError
 
 
 def required(environ: Mapping[str, str], name: str, example: str) -> str:
-    """The value of a variable that must be there."""
+    """The value of a variable that must be set."""
     value = environ.get(name, "").strip()
     if not value:
         raise SettingError(f"{name} is not set", f"set it, for example {name}={example}")
@@ -27,7 +27,7 @@ def flag(environ: Mapping[str, str], name: str) -> bool:
 
 
 def seconds(environ: Mapping[str, str], name: str, default: float) -> float:
-    """A number of seconds above zero, an hour at most."""
+    """A number of seconds above zero, at most an hour."""
     text = environ.get(name, "").strip()
     if not text:
         return default

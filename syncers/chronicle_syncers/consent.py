@@ -1,7 +1,7 @@
-"""What a person agreed to: questions a syncer asks of a proca message before it passes a contact on.
+"""What a person agreed to: checks for a proca message before a syncer passes the contact on.
 
-Only an explicit yes counts. Events keep the answers under `supporter`; an older message (`proca:action:1`)
-has none of them.
+Only an explicit yes counts. Events have these fields under `supporter`; an older message (`proca:action:1`)
+does not have them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from chronicle_syncers._message import Message, lookup
 
 
 def has_consent(message: Message) -> bool:
-    """The person let this organisation have the contact. Always False in an event, which does not say."""
+    """The person agreed to share the contact with this organisation; always False for an event."""
     return _privacy(message, "withConsent") is True
 
 

@@ -1,8 +1,8 @@
-"""A syncer that shows each message to a person, one line each, on standard output.
+"""A syncer that prints each message on standard output, one line per message.
 
 A line has the schema, the ids and the names that identify the message, and no personal data.
 
-    CHRONICLE_CONSOLE_REVEAL    1 shows the whole message as JSON instead, personal data included
+    CHRONICLE_CONSOLE_REVEAL    1 prints the whole message as JSON instead, personal data included
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WIDEST: Final = 80
 
 
 class Console:
-    """Prints messages; several threads may call it, their lines do not mix."""
+    """Prints messages; it is thread-safe, so lines are never mixed."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ, out: TextIO | None = None) -> None:
         self._reveal = flag(environ, "CHRONICLE_CONSOLE_REVEAL")
@@ -46,7 +46,7 @@ class Console:
 
 
 def summary(message: Message) -> str:
-    """What identifies a message, without a word about the person."""
+    """What identifies a message, without any personal data."""
     facts = [(name, lookup(message, path)) for name, path in COLUMNS]
     named = [f"{name}={_short(value)}" for name, value in facts if value is not None]
     return " ".join([_short(lookup(message, "schema") or "no-schema"), *named])
@@ -58,7 +58,7 @@ def _short(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with everything that could move a terminal's cursor written out (Z10)."""
+    """The text with every character that could move a terminal's cursor escaped (Z10)."""
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 

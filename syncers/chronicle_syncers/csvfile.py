@@ -1,13 +1,13 @@
 """A syncer that appends each message to a file, as one row of CSV.
 
 It is as durable as the JSON lines syncer: True means that the row is on disk. A new file gets a header
-row; a file with another header is refused at start. A row is always one line (line breaks inside a value
-become spaces), and a text that a spreadsheet would run as a formula gets an apostrophe in front.
-A message may come twice, and then its row is there twice: `action_id` tells.
+row; a file with a different header is refused at start. A row is always one line (line breaks inside a value
+become spaces), and text that a spreadsheet would run as a formula is prefixed with an apostrophe. A message
+that arrives twice has two rows with the same `action_id`. One that is still sealed is dead-lettered.
 
-    CHRONICLE_CSV_FILE      the file, made with mode 0600 if it is not there
-    CHRONICLE_CSV_FIELDS    the columns, `column=path.to.value&column=path…`, percent-encoded where a name
-                            needs it; without it the columns in DEFAULT_FIELDS
+    CHRONICLE_CSV_FILE      the file, created with mode 0600 if it does not exist
+    CHRONICLE_CSV_FIELDS    the columns, `column=path.to.value&column=path…`, percent-encoded where
+                            necessary; DEFAULT_FIELDS if not set
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Fields: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class CsvFile:
-    """Appends rows to one file, which is open while the context is."""
+    """Appends rows to one file, which stays open as long as the context."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._path = Path(required(environ, FILE, "actions.csv"))
@@ -87,7 +87,7 @@ class CsvFile:
 
 
 def parse_fields(text: str) -> Fields:
-    """The columns of a field map, in its order."""
+    """The columns of a field map, in order."""
     try:
         fields = tuple(parse_qsl(text, strict_parsing=True, keep_blank_values=True))
     except ValueError:
@@ -110,7 +110,7 @@ def row(values: Iterable[Any]) -> bytes:
 
 
 def cell(value: Any) -> str:
-    """A value as a cell that is one line of text and nothing a spreadsheet would run."""
+    """A value as a cell: one line of text that no spreadsheet would run."""
     text = as_text(value) or ""
     flat = " ".join(text.replace("\0", "").splitlines())
     is_formula = flat.lstrip().startswith(FORMULA) or text.startswith(("\t", "\r"))
@@ -118,7 +118,7 @@ def cell(value: Any) -> str:
 
 
 def end_row(half: bytes) -> bytes:
-    """What ends a half row: a quote that is open would swallow the next one."""
+    """Terminates a partial row: an open quote would swallow the next one."""
     return b'"\n' if half.count(b'"') % 2 else b"\n"
 
 

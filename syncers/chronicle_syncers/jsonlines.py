@@ -1,13 +1,13 @@
 """A syncer that appends each message to a file, as one line of JSON.
 
-It answers True when the line is on disk: every line is followed by an fsync, which workers that wait at
-the same time share. Threads and processes may write to the same file. A full disk or a broken one ends
-the process, and the message stays in the queue.
+It returns True when the line is on disk: every write is followed by an fsync, and workers waiting at the
+same time share one. Threads and processes can write to the same file. A full or broken disk ends the
+process, and the message stays in the queue.
 
-A message may come twice, and then it is in the file twice: keep the last line of each `actionId` when
-reading. The file may be rotated by renaming it; compress or delete the old one later, not at once.
+A message that arrives twice is in the file twice: keep the last line of each `actionId` when reading.
+Rotate the file by renaming it; compress or delete the old one later, not at the same moment.
 
-    CHRONICLE_JSONL_FILE    the file, made with mode 0600 if it is not there
+    CHRONICLE_JSONL_FILE    the file, created with mode 0600 if it does not exist
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE = "CHRONICLE_JSONL_FILE"
 
 
 class JsonLines:
-    """Appends messages to one file, which is open while the context is."""
+    """Appends messages to one file, which stays open as long as the context."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._path = Path(required(environ, FILE, "messages.jsonl"))

@@ -1,16 +1,16 @@
-"""A syncer that keeps each action as a row of a table, and everything else as a row of a second one.
+"""A syncer that stores each action as a row of a table, and everything else as a row of a second one.
 
-Rule 1: an action has one row, however often its message comes: the row is the latest message (an upsert by
-        `action_id`), `received_at` is when the first one came.
-Rule 2: events, and messages without an action's id, go to `<table>_events`, under the SHA-256 of their
+Rule 1: an action has one row, however often its message arrives: the row is the latest message (an upsert
+        by `action_id`), `received_at` is when the first one arrived.
+Rule 2: events, and messages without an action id, go to `<table>_events`, keyed by the SHA-256 of their
         canonical JSON. The same message twice is one row.
 Rule 3: True means committed. A locked database or a lost connection asks for another try, a value that the
-        database cannot hold dead-letters its message, any other error is fatal.
-Rule 4: error texts name the kind of error only: a database likes to quote the row it refused.
+        database cannot store dead-letters its message, any other error is fatal.
+Rule 4: error texts name only the kind of error, because databases tend to quote the row they refused.
 
     CHRONICLE_SQL_URL      sqlite:///folder/file.db (four slashes for an absolute path), or
                            postgresql://user:password@host/name, for which psycopg 3 must be installed
-    CHRONICLE_SQL_TABLE    the table, made if it is not there; `actions`
+    CHRONICLE_SQL_TABLE    the table, created if it does not exist; `actions` by default
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ TRIES_AT_START: Final = 5
 
 
 class Sql:
-    """Upserts messages over one connection, which the threads take turns with."""
+    """Upserts messages over one connection, which all threads share in turn."""
 
     def __init__(
         self, environ: Mapping[str, str] = os.environ, clock: Callable[[], float] = time.time
@@ -150,7 +150,7 @@ def _verdict(fault: Fault) -> ChronicleError:
 
 
 def upsert(table: str, columns: tuple[str, ...], mark: str) -> str:
-    """The statement that writes a row by its first column; the second, `received_at`, stays what it was."""
+    """The statement that upserts a row by its first column; the second, `received_at`, is kept."""
     marks = ", ".join([mark] * len(columns))
     changes = ", ".join(f"{name} = excluded.{name}" for name in columns[2:])
     return (

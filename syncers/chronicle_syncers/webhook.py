@@ -1,18 +1,18 @@
 """A syncer that posts each message as JSON to a URL.
 
-Rule 1: 2xx is True. 408, 429, 5xx, a time-out and a connection that fails ask for another try, after the
-        time the server names (Retry-After, an hour at most). Any other answer is False, redirects too.
-Rule 2: `Idempotency-Key` lets the receiver drop what it has seen: the actionId of a delivered action, the
+Rule 1: 2xx is True. 408, 429, 5xx, a timeout and a failed connection ask for another try, after the time in
+        Retry-After (at most an hour). Any other response is False, including redirects.
+Rule 2: `Idempotency-Key` lets the receiver ignore duplicates: the actionId of a delivered action, the
         SHA-256 of the body for everything else, since confirmations and events share their action's id.
-Rule 3: no error text holds the URL, the token, the message or a word of the answer.
+Rule 3: no error text contains the URL, the token, the message or any part of the response.
 
     CHRONICLE_WEBHOOK_URL           where to post to, https:// (http:// is for trusted networks)
     CHRONICLE_WEBHOOK_TOKEN         sent as a bearer token, if set
-    CHRONICLE_WEBHOOK_TOKEN_FILE    or a file that holds the token
-    CHRONICLE_WEBHOOK_TIMEOUT       seconds for connecting, and again for the whole answer; 10
+    CHRONICLE_WEBHOOK_TOKEN_FILE    or a file that contains the token
+    CHRONICLE_WEBHOOK_TIMEOUT       seconds to connect, and again for the whole response; 10 by default
 
-Certificates are checked against the system's store, or the one SSL_CERT_FILE names. Proxy variables are
-not read.
+Certificates are verified against the system's CA bundle, or the one SSL_CERT_FILE names. Proxy variables are
+ignored.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class Webhook:
-    """Posts messages over one kept connection per thread."""
+    """Posts messages over one persistent connection per thread."""
 
     def __init__(
         self, environ: Mapping[str, str] = os.environ, clock: Callable[[], float] = time.time
@@ -123,7 +123,7 @@ class Webhook:
 
 
 def parse_url(url: str, timeout: float) -> Endpoint:
-    """Where to post to; refuses what http.client would later complain about with the URL in its text."""
+    """Where to post to; refuses what http.client would report in an error that quotes the URL."""
     remedy = f"for example {URL}=https://crm.example.org/hook"
     if not url.isascii() or any(char <= " " or char == "\x7f" for char in url):
         raise SettingError(f"{URL} holds a blank or a character beyond ASCII", "percent-encode it")
@@ -143,7 +143,7 @@ def parse_url(url: str, timeout: float) -> Endpoint:
 
 
 def read_token(environ: Mapping[str, str]) -> str:
-    """The token out of the environment or its file; empty if there is none."""
+    """The token from the environment or its file; empty if there is none."""
     token, file = environ.get(TOKEN, "").strip(), environ.get(f"{TOKEN}_FILE", "").strip()
     if token and file:
         raise SettingError(f"{TOKEN} and {TOKEN}_FILE are both set", "keep one of them")
@@ -162,7 +162,7 @@ def read_token(environ: Mapping[str, str]) -> str:
 
 
 def idempotency_key(message: Message, body: bytes) -> str:
-    """What stays the same when this message comes again, and differs from every other message."""
+    """A key that is the same when this message arrives again and different for every other message."""
     number = action_id(message)
     if number is not None and lookup(message, "stage") in (None, "deliver"):
         return str(number)
@@ -170,7 +170,7 @@ def idempotency_key(message: Message, body: bytes) -> str:
 
 
 def wait(retry_after: str | None, now: float) -> float | None:
-    """How long the server wants us to wait; None, a wait that grows by itself, where it does not say."""
+    """How long the server wants us to wait; None if it does not say, and then the delay grows."""
     text = (retry_after or "").strip()
     if text.isascii() and text.isdigit():
         delay = float(text[:9]) if len(text) <= 9 else LONGEST_WAIT

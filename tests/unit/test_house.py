@@ -21,6 +21,7 @@ HOME: Final = Path(__file__).parents[2]
 SOURCES: Final = ("src", "cli", "syncers")
 PYTHON: Final = (*SOURCES, "tests", "docs", "benchmarks")
 LONGEST: Final = 400
+RULE: Final = re.compile(r"\b(?:R-00[0-4]-\d+|D-\d+|RB\d+|[FKSZ]\d{1,2}|[GHX]\d|[KS]-[a-f])\b")
 
 LIBRARY: Final = frozenset(
     {"errors", "core", "proca", "telemetry", "transports", "workers", "engine", "captures", "deadletters"}
@@ -210,6 +211,32 @@ def test_the_page_names_every_room() -> None:
     page = (HOME / "docs" / "architecture.md").read_text()
     for room in sorted(LIBRARY - {"errors"}):
         assert f"`chronicle/{room}/`" in page
+
+
+def unexplained_rules(home: Path) -> list[str]:
+    """Every rule that is cited somewhere and has no line of its own in docs/rules.md."""
+    page = home / "docs" / "rules.md"
+    explained = set(re.findall(r"^- \*\*(\S+)\*\* \S", page.read_text(), re.MULTILINE))
+    pages = (file for folder in PYTHON for file in (home / folder).glob("*.md") if file != page)
+    return sorted(
+        f"{file.relative_to(home)} cites {rule}"
+        for file in (*python_files(home, PYTHON), *pages)
+        for rule in set(RULE.findall(file.read_text())) - explained
+    )
+
+
+def test_every_cited_rule_is_explained() -> None:
+    assert unexplained_rules(HOME) == []
+
+
+def test_a_rule_without_a_line_is_reported(tmp_path: Path) -> None:
+    """Negative control: a mention in passing, here of D-2, is not a line of its own."""
+    for folder in PYTHON:
+        (tmp_path / folder).mkdir()
+    (tmp_path / "docs" / "rules.md").write_text("- **D-1** What a failed message gets, see D-2.\n")
+    (tmp_path / "docs" / "page.md").write_text("As D-1 and RB1 say.\n")
+    (tmp_path / "src" / "a.py").write_text("# D-1, D-2\n")
+    assert unexplained_rules(tmp_path) == ["docs/page.md cites RB1", "src/a.py cites D-2"]
 
 
 OFFENDERS: Final = [
