@@ -104,8 +104,11 @@ def _rates(reference: float, python: float) -> tuple[Want, ...]:
 HANDLED, SHORT, LONG = 8_000, 10_000, 100_000
 BACKLOGS: Final = tuple(
     (backlog(where, SHORT, *arguments), backlog(where, LONG, *arguments))
-    for where in Where
-    for arguments in ((), ("--until-empty",))
+    for where, *arguments in (
+        (Where.RABBITMQ,),
+        (Where.EMBEDDED,),
+        (Where.EMBEDDED, "--until-empty"),
+    )
 )
 
 
