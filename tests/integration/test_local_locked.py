@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -145,3 +146,14 @@ def test_an_idle_consumer_takes_no_lock(file: Path, monkeypatch: pytest.MonkeyPa
     other.execute("COMMIT")
     other.close()
     transport.close()
+
+
+def test_the_room_that_is_kept_does_not_grow_with_every_opening_nor_without_end(file: Path) -> None:
+    """A reader of dead letters holds up to 65535 messages, and many may be open beside each other."""
+    publish(file, Outgoing(b"x"))
+    readers = [LocalTransport(replace(connector(file), prefetch=65535)) for _ in range(3)]
+    for reader in readers:
+        opened(reader)
+    assert Path(f"{file}-wal").stat().st_size < 5_000_000
+    for reader in readers:
+        reader.close()

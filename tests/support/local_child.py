@@ -14,9 +14,11 @@ import itertools
 import os
 import resource
 import sys
+from collections.abc import Sequence
 
+from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action, Synced, Verdict
-from chronicle.core.settlement import Settlement
+from chronicle.core.settlement import Fate, Settlement
 from chronicle.errors import ChronicleError
 from chronicle.transports.local.consumer import LocalTransport
 from chronicle.transports.local.publisher import LocalPublisher
@@ -35,13 +37,22 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+def settle(transport: LocalTransport, batch: Sequence[Delivery]) -> list[Settlement]:
+    """Acknowledge these; while another process writes, the transport takes its time."""
+    work = [Settlement(delivery, Synced(), DONE) for delivery in batch]
+    transport.settle(work)
+    while any(settlement.fate is Fate.OPEN for settlement in work):
+        transport.receive(0, 0.05)
+        transport.settle(())
+    return work
+
+
 def hold(url: str, queue: str, count: str) -> None:
     transport = opened(url, queue)
     batch = transport.receive(int(count), 30)
     say(" ".join(delivery.body.decode() for delivery in batch))
     sys.stdin.readline()
-    settled = transport.settle([Settlement(delivery, Synced(), DONE) for delivery in batch])
-    say(" ".join(settlement.fate for settlement in settled))
+    say(" ".join(settlement.fate for settlement in settle(transport, batch)))
     sys.stdin.readline()
 
 
@@ -50,10 +61,10 @@ def drain(url: str, queue: str, log: str) -> None:
     fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     say("ready")
     sys.stdin.readline()
-    while batch := transport.receive(10, 0.5):
+    while (batch := transport.receive(10, 0.5)) or not transport.is_empty():
         for delivery in batch:
             os.write(fd, delivery.body + b" begun\n")
-            (settled,) = transport.settle([Settlement(delivery, Synced(), DONE)])
+            (settled,) = settle(transport, [delivery])
             os.write(fd, b"%s %s\n" % (delivery.body, settled.fate.encode()))
     say("empty")
     sys.stdin.readline()

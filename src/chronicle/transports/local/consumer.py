@@ -43,9 +43,11 @@ LOOK: Final = 0.05  # seconds between two looks at an idle queue
 PATROL: Final = 1.0  # seconds between two searches for dead holders
 BRIEFLY: Final = 0.1  # seconds that a turn may wait for other writers, well below the pump's pulse
 NAMED: Final = 10  # queues that an error lists
-# Pages that claiming and settling may write: for every message that can be held, and for the indexes.
+# Pages that claiming and settling may write: for every message that can be held, and for the indexes. Never
+# more than the write-ahead log has anyway before SQLite begins it anew.
 PAGES_EACH: Final = 4
 PAGES_MORE: Final = 64
+PAGES_MOST: Final = 1000
 
 
 class LocalTransport:
@@ -59,7 +61,7 @@ class LocalTransport:
         self.place, self._path = file_of(connector.url)
         self._folder = self._path.with_name(f"{self._path.name}-owners")
         self._name = connector.queue
-        self._room = PAGES_MORE + PAGES_EACH * connector.prefetch
+        self._room = min(PAGES_MORE + PAGES_EACH * connector.prefetch, PAGES_MOST)
         self._declare = connector.declare is not None
         self._clock = clock
         self._waker = Waker()
