@@ -13,9 +13,9 @@ import pytest
 
 from chronicle.core.deadletters.death import REASON, REDRIVES
 from chronicle.core.topology import Enabled, QueueOptions, QueueType
-from chronicle.deadletters.reader import NARROW
-from chronicle.engine.publication import BATCH
+from chronicle.deadletters.reader import AHEAD
 from chronicle.transports.catalog import declare_topology
+from chronicle.transports.publishing import BATCH
 from chronicle.transports.seam import Connector, Outgoing
 from support.deadhouse import CANARY, DeadHouse, action
 from support.fixtures import StartChronicle
@@ -111,11 +111,11 @@ def test_redrive_only_what_matches(house: DeadHouse) -> None:
 
 def test_few_of_many(house: DeadHouse) -> None:
     """Those that do not match fill a holder's window; the ones behind them are reached all the same."""
-    house.die(*range(NARROW + 200))
-    said = house.dlq_command("redrive", "--match", f"id=1,{NARROW + 199}")
+    house.die(*range(AHEAD + 200))
+    said = house.dlq_command("redrive", "--match", f"id=1,{AHEAD + 199}")
     assert said.code == 0, said.err
-    assert sorted(house.ids(house.queue)) == [1, NARROW + 199]
-    assert house.depth(house.dlq) == NARROW + 198
+    assert sorted(house.ids(house.queue)) == [1, AHEAD + 199]
+    assert house.depth(house.dlq) == AHEAD + 198
 
 
 def test_redrive_is_bounded_looks_before_it_leaps_and_can_go_elsewhere(house: DeadHouse) -> None:

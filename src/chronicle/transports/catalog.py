@@ -7,7 +7,7 @@ from typing import Final
 
 from chronicle.core.topology import Done, QueueOptions, Step, plan
 from chronicle.errors import SettingError
-from chronicle.transports.seam import Connector, Publisher, Transport
+from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
 KNOWN: Final = ("amqp", "amqps", "local")
 LATER: Final = ("redis", "rediss", "kafka", "kafka+ssl")
@@ -49,6 +49,18 @@ def open_publisher(connector: Connector) -> Publisher:
     from chronicle.transports.rabbitmq.publisher import RabbitPublisher
 
     return RabbitPublisher(connector)
+
+
+def open_reader(connector: Connector, reading: Reading) -> Reader:
+    """The reader for this URL, not yet connected."""
+    if scheme_of(connector.url) == "local":
+        from chronicle.transports.holding import HoldingReader
+        from chronicle.transports.local import LocalTransport
+
+        return HoldingReader(LocalTransport, connector, reading)
+    from chronicle.transports.rabbitmq.reader import RabbitReader
+
+    return RabbitReader(connector, reading)
 
 
 def planned_topology(connector: Connector) -> tuple[Step, ...]:
