@@ -17,12 +17,12 @@ from support.waiting import wait_for
 
 # A node needs a quarter of a minute to start, and much longer on a busy machine.
 PATIENCE = 180.0
-LETTERS = 60
+LETTERS = 200
 SYNCER = """
 import time
 
 def never(message):
-    time.sleep(0.1)
+    time.sleep(0.2)
     return False
 """
 

@@ -258,11 +258,13 @@ def test_verify_some_of_them(house: DeadHouse) -> None:
 
 
 def test_a_fatal_answer_stops_a_verify(house: DeadHouse) -> None:
-    """D-16, X3: None is no answer; the message stays as it was."""
-    house.die(1, 2)
+    """D-16, X3: None is no answer; the message stays as it was, its reason included."""
+    house.die(1, 2, x_chronicle_reason="yesterday's reason")
     said = house.dlq_command("redrive", "--verify", "crm:none")
     assert said.code == 1
-    assert sorted(house.ids(house.dlq)) == [1, 2]
+    left = house.take(house.dlq)
+    assert sorted(one.id for one in left) == [1, 2]
+    assert {one.headers[REASON] for one in left} == {"yesterday's reason"}
 
 
 def test_export_writes_records_for_their_owner_and_drop_exports_first(house: DeadHouse) -> None:
