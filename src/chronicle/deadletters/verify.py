@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from time import time
+from typing import Final
 
 from chronicle.core.deadletters.conditions import Condition, matches
 from chronicle.core.deadletters.death import came_from, failed_again
@@ -26,6 +27,8 @@ from chronicle.core.states import EMBEDDED, Embedded, EmbeddedEvent
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost
 from chronicle.transports.publishing import publish_batches
 from chronicle.transports.seam import Closing, Outgoing, Promises, Publisher, Reader
+
+ANSWER: Final = 5.0  # seconds for an answer of the broker
 
 
 class VerifyTransport:
@@ -94,6 +97,9 @@ class VerifyTransport:
         self._held.update(meant)
         self.others += len(batch) - len(meant)
         self.tried += len(meant)
+        if not self._room():
+            # Those that stay come to the end of the queue now: they are left to the broker.
+            self._reader.stop(ANSWER)
         return meant
 
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
@@ -121,9 +127,10 @@ class VerifyTransport:
     def is_empty(self) -> bool | None:
         return not self._room()
 
-    def stop(self, patience: float) -> None:  # noqa: ARG002 - nothing is asked of the broker
+    def stop(self, patience: float) -> None:
         self._taking = False
         self.machine.fire(EmbeddedEvent.STOP)
+        self._reader.stop(patience)
 
     def close(self, why: Closing = Closing.SETTLED) -> None:
         self._taking = False

@@ -78,7 +78,7 @@ class HoldingReader:
     def read(self, room: int, timeout: float) -> Sequence[Delivery] | None:
         left = self.present - self._seen
         if left <= 0 or not self._holders:
-            self._stop()  # what comes from now on is left alone: what the broker hands out, it marks
+            self.stop(QUIET)  # what comes from now on is left alone: what the broker hands out, it marks
             return None
         if self._held >= self._window:
             self._window = min(self._window * GROWTH, WIDEST)
@@ -120,12 +120,16 @@ class HoldingReader:
         if self._holders:
             self._turn(0, timeout)
 
+    def stop(self, patience: float) -> None:
+        for holder in self._holders[-1:]:  # the earlier ones have stopped
+            holder.stop(patience)
+
     def close(self, why: Closing = Closing.SETTLED) -> None:
         # Also without a connection: where one of several is lost, the others have an order to keep.
         how = Closing.DEADLINE if why is Closing.DEADLINE else Closing.SETTLED
         if len(self._holders) > 1 and how is Closing.SETTLED:
             with suppress(BrokerError):
-                self._stop()
+                self.stop(QUIET)
         holders, self._holders = self._holders, []
         for holder in holders:
             holder.close(how)
@@ -160,8 +164,3 @@ class HoldingReader:
             self.notices.extend(holder.notices)
             holder.notices.clear()
         return batch
-
-    def _stop(self) -> None:
-        """Let the broker hand out no more."""
-        for holder in self._holders[-1:]:  # the earlier ones have stopped
-            holder.stop(QUIET)

@@ -241,6 +241,13 @@ class Reader(Protocol):
     def serve(self, timeout: float = 0.0) -> None:
         """Keep the connections alive for so long and take nothing in. Raises ConnectionLost."""
 
+    def stop(self, patience: float) -> None:
+        """Fetch nothing more; what was read can still be removed. Raises ConnectionLost.
+
+        Waits at most `patience` seconds for the broker's answer. Also called without a connection, and more
+        than once.
+        """
+
     def close(self, why: Closing = Closing.SETTLED) -> None:
         """Leave the rest as it was, and let go; never waits long. May be called twice.
 

@@ -16,7 +16,7 @@ from chronicle.core.deadletters.death import is_worn, unworn
 from chronicle.core.delivery import Delivery, count
 from chronicle.core.notice import Notice
 from chronicle.errors import BrokerRefused, SettingError
-from chronicle.transports.holding import WIDEST, HoldingReader
+from chronicle.transports.holding import QUIET, WIDEST, HoldingReader
 from chronicle.transports.publishing import publish_batches
 from chronicle.transports.rabbitmq.consumer import RabbitTransport
 from chronicle.transports.rabbitmq.publisher import RabbitPublisher
@@ -77,7 +77,7 @@ class RabbitReader(HoldingReader):
         if not self._holders:
             return
         self._refresh()
-        self._stop()
+        self.stop(QUIET)
         while batch := self._turn(WIDEST, 0.0):
             self._look_for_worn(batch)
             self._refresh()
