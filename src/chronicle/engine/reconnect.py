@@ -124,10 +124,9 @@ def pause(
     *,
     stopping: Callable[[], bool] = lambda: False,
     meanwhile: Callable[[], None] = nothing,
-    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Sleep, with something to do meanwhile; a stop ends it."""
-    until = clock() + seconds
-    while not stopping() and (left := until - clock()) > 0:
+    until = time.monotonic() + seconds
+    while not stopping() and (left := until - time.monotonic()) > 0:
         time.sleep(min(left, TURN))
         meanwhile()
