@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-from chronicle.captures import snapshot
 from chronicle.core.record import from_record
+from chronicle.transports import holding
 from chronicle.transports.catalog import open_publisher
 from chronicle.transports.seam import Connector, Outgoing
 from support.cli import Said, run
@@ -26,8 +26,8 @@ ODD: Final = b"\xff\x00 neither text nor JSON"
 SECRET: Final = {"CHRONICLE_PASSPHRASE": "hunter22-canary"}
 # A consumer's window made small, so that a copy needs more than one.
 WINDOW: Final = """
-from chronicle.captures import snapshot
-snapshot.WINDOW = 100
+from chronicle.transports import holding
+holding.WIDEST = 100
 from chronicle_cli.main import main; main()
 """
 
@@ -108,7 +108,7 @@ def test_three_thousand_messages_are_copied_and_stay_in_order(place: Place, tmp_
 
 def test_more_than_one_consumer_may_hold(place: Place, tmp_path: Path) -> None:
     """The largest window of AMQP is 65,535: beyond it another consumer helps, and the order stays."""
-    assert snapshot.WINDOW == 65535
+    assert holding.WIDEST == 65535
     sent = [b"%d" % number for number in range(350)]
     place.publish(sent)
     said = place.capture(tmp_path, "copy.jsonl", program=WINDOW)

@@ -13,9 +13,9 @@ import pytest
 
 from chronicle.core.deadletters.death import REASON, REDRIVES
 from chronicle.core.topology import Enabled, QueueOptions, QueueType
-from chronicle.deadletters.reader import NARROW
-from chronicle.engine.publication import BATCH
+from chronicle.deadletters.reader import AHEAD
 from chronicle.transports.catalog import declare_topology
+from chronicle.transports.publishing import BATCH
 from chronicle.transports.seam import Connector, Outgoing
 from support.deadhouse import CANARY, DeadHouse, action
 from support.fixtures import StartChronicle
@@ -111,11 +111,11 @@ def test_redrive_only_what_matches(house: DeadHouse) -> None:
 
 def test_few_of_many(house: DeadHouse) -> None:
     """Those that do not match fill a holder's window; the ones behind them are reached all the same."""
-    house.die(*range(NARROW + 200))
-    said = house.dlq_command("redrive", "--match", f"id=1,{NARROW + 199}")
+    house.die(*range(AHEAD + 200))
+    said = house.dlq_command("redrive", "--match", f"id=1,{AHEAD + 199}")
     assert said.code == 0, said.err
-    assert sorted(house.ids(house.queue)) == [1, NARROW + 199]
-    assert house.depth(house.dlq) == NARROW + 198
+    assert sorted(house.ids(house.queue)) == [1, AHEAD + 199]
+    assert house.depth(house.dlq) == AHEAD + 198
 
 
 def test_redrive_is_bounded_looks_before_it_leaps_and_can_go_elsewhere(house: DeadHouse) -> None:
@@ -258,11 +258,13 @@ def test_verify_some_of_them(house: DeadHouse) -> None:
 
 
 def test_a_fatal_answer_stops_a_verify(house: DeadHouse) -> None:
-    """D-16, X3: None is no answer; the message stays as it was."""
-    house.die(1, 2)
+    """D-16, X3: None is no answer; the message stays as it was, its reason included."""
+    house.die(1, 2, x_chronicle_reason="yesterday's reason")
     said = house.dlq_command("redrive", "--verify", "crm:none")
     assert said.code == 1
-    assert sorted(house.ids(house.dlq)) == [1, 2]
+    left = house.take(house.dlq)
+    assert sorted(one.id for one in left) == [1, 2]
+    assert {one.headers[REASON] for one in left} == {"yesterday's reason"}
 
 
 def test_export_writes_records_for_their_owner_and_drop_exports_first(house: DeadHouse) -> None:

@@ -62,6 +62,6 @@ def test_what_is_redriven_is_not_put_anew(house: DeadHouse) -> None:
         back(house, 2)
     said = house.dlq_command("redrive", "--match", "id=1")
     assert said.code == 0, said.err
-    assert "1 of these dead letters" in said.err
+    assert "1 of these messages" in said.err
     assert house.ids(house.queue) == [1]
     assert house.ids(house.dlq) == [2]

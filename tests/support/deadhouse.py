@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from chronicle.core.outcome import Synced
+from chronicle.core.policy import ACKED
 from chronicle.core.settlement import Settlement
-from chronicle.deadletters.reader import REMOVED
 from chronicle.transports.catalog import open_publisher, open_transport
 from chronicle.transports.seam import Connector, Outgoing
 from support.cli import Said, run
@@ -67,7 +67,7 @@ class DeadHouse:
             while len(found) < waiting:
                 batch = transport.receive(500, 5.0)
                 found += [Found(one.body, one.headers, one.redelivered) for one in batch]
-                transport.settle([Settlement(one, Synced(), REMOVED) for one in batch])
+                transport.settle([Settlement(one, Synced(), ACKED) for one in batch])
         finally:
             transport.close()
         return found

@@ -8,8 +8,9 @@ from typing import Final
 from chronicle.core.topology import Done, Queue, Step
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker, UrlFacts
+from chronicle.transports.holding import HoldingReader
 from chronicle.transports.memory import MemoryTransport
-from chronicle.transports.seam import Connector, Publisher, Transport
+from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
 
 def check_url(url: str, settings: Mapping[str, str]) -> UrlFacts:
@@ -24,6 +25,10 @@ def transport(_connector: Connector) -> Transport:
 
 def publisher(_connector: Connector) -> Publisher:
     raise NotImplementedError
+
+
+def reader(connector: Connector, reading: Reading) -> Reader:
+    return HoldingReader(transport, connector, reading)
 
 
 def plan(connector: Connector) -> tuple[Step, ...]:
@@ -45,6 +50,7 @@ BROKER: Final = Broker(
     check_url=check_url,
     transport=transport,
     publisher=publisher,
+    reader=reader,
     plan=plan,
     declare=declare,
 )

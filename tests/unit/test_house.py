@@ -65,6 +65,8 @@ THREAD_ROOMS: Final = frozenset({"workers", "engine", "cli"})
 # Foreign threads call these rooms, so they may guard what they share; they may not start a thread.
 GUARDED_ROOMS: Final = frozenset({"telemetry", "syncers"})
 GUARDS: Final = frozenset({"Condition", "Lock", "RLock", "local"})
+# They read queues through a Reader, so that every transport may do it in its own way.
+READING_ROOMS: Final = frozenset({"captures", "deadletters"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ def source_offences(home: Path, file: Path) -> Iterator[str]:
     for number, line in enumerate(text.splitlines(), 1):
         if "TODO" in line or "FIXME" in line:
             yield f"{where}:{number} is unfinished"
+        if room in READING_ROOMS and "open_transport" in line:
+            yield f"{where}:{number} is in {room} and opens a transport: use open_reader"
     tree = ast.parse(text)
     for entry in imports(tree, module):
         yield from (f"{where}:{entry.line} {why}" for why in import_offences(entry, module, room))
@@ -297,6 +301,16 @@ OFFENDERS: Final = [
     ("cli/chronicle_cli/a.py", "f(url.startswith('amqps://'))\n", "names a broker"),
     ("cli/chronicle_cli/a.py", "MARKED: str = f'{x} and RabbitMQ marks it'\n", "names a broker"),
     ("cli/chronicle_cli/a.py", "why = 'no effect on the embedded queue'\n", "names a broker"),
+    (
+        "src/chronicle/captures/a.py",
+        "from chronicle.transports.catalog import open_transport\n",
+        "is in captures and opens a transport",
+    ),
+    (
+        "src/chronicle/deadletters/a.py",
+        "def f(catalog):\n    return catalog.open_transport\n",
+        "is in deadletters and opens a transport",
+    ),
     ("src/chronicle/stray.py", "", "stands in no room"),
     ("src/chronicle/core/a.py", "# TODO later\n", "is unfinished"),
     ("tests/unit/test_a.py", "pass\n" * 401, "has 401 lines"),

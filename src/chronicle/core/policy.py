@@ -90,6 +90,7 @@ class Policy:
     max_attempts: int = 5  # of OnFailure.RETRY: so many tries, then the dead letters (R-003-12)
     retry_delays: tuple[float, ...] = RETRY_DELAYS  # the last one repeats
     rehearsal: bool = False  # replay and tests: no waiting, and no try after the tenth
+    trial: bool = False  # a dead letter is tried where it lies: what is not synced stays dead
 
 
 REHEARSED_TRIES: Final = 10
@@ -99,7 +100,16 @@ ACKED = Verdict(Action.ACK, "synced")
 def decide(outcome: Outcome, delivery: Delivery, policy: Policy) -> Verdict:
     """Turn what happened into what to do about it."""
     verdict = _decide(outcome, delivery, policy)
+    if policy.trial:
+        verdict = tried(verdict)
     return rehearsed(verdict, delivery) if policy.rehearsal else verdict
+
+
+def tried(verdict: Verdict) -> Verdict:
+    """What a verdict means for a dead letter that is only being tried: nothing but success takes it away."""
+    if verdict.action in (Action.ACK, Action.LEAVE):
+        return verdict
+    return Verdict(Action.DEAD_LETTER, verdict.reason)
 
 
 def rehearsed(verdict: Verdict, delivery: Delivery) -> Verdict:

@@ -79,7 +79,7 @@ RABBIT: Final[Table] = {
 
 
 class Embedded(StrEnum):
-    """States of a consumer whose queue is in this process or in a file."""
+    """States of a consumer whose queue is in this process, in a file, or read by a Reader."""
 
     CLOSED = "Closed"
     OPENING = "Opening"

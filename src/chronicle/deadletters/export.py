@@ -14,9 +14,10 @@ from chronicle.core.deadletters.letter import Letter, letter_of
 from chronicle.core.deadletters.moves import Why
 from chronicle.core.delivery import Delivery
 from chronicle.core.record import to_record
-from chronicle.deadletters.reader import LetterReader
 from chronicle.deadletters.redrive import Tally
-from chronicle.engine.publication import BATCH
+from chronicle.engine.reconnect import TURN
+from chronicle.transports.publishing import BATCH
+from chronicle.transports.seam import Reader
 
 
 class RecordWriter(Protocol):
@@ -36,7 +37,7 @@ class Export:
 
     def __init__(
         self,
-        letters: LetterReader,
+        letters: Reader,
         queue: str,
         sink: RecordWriter | None,
         *,
@@ -64,7 +65,7 @@ class Export:
         tally.present = self._letters.present
         while not tally.stopped:
             room = BATCH if self._limit is None else min(BATCH, self._limit - tally.moved)
-            batch = self._letters.read(room) if room else None
+            batch = self._letters.read(room, TURN) if room else None
             if batch is None:
                 break
             self._work_on(batch)

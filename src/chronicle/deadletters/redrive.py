@@ -9,7 +9,7 @@ Rule 3: a target that refuses costs nobody anything: its messages stay, and the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from time import monotonic, time
@@ -20,10 +20,11 @@ from chronicle.core.deadletters.letter import Letter, letter_of
 from chronicle.core.deadletters.moves import Go, Move, RedrivePlan, Stay, Why, decide_move
 from chronicle.core.delivery import Delivery
 from chronicle.core.rate_limit import RateLimit
-from chronicle.deadletters.reader import TURN, LetterReader
-from chronicle.engine.publication import BATCH, BATCH_BYTES, reached
-from chronicle.errors import BrokerRefused, InvalidMessage
-from chronicle.transports.seam import Connector, Outgoing, Publisher
+from chronicle.engine.publication import reached
+from chronicle.engine.reconnect import TURN
+from chronicle.errors import BrokerRefused
+from chronicle.transports.publishing import BATCH, publish_batches
+from chronicle.transports.seam import Connector, Outgoing, Publisher, Reader
 
 NAMED: Final = 20  # letters that a report lists
 MOST_TARGETS: Final = 50  # each costs a connection, and a header can name any queue (Z16)
@@ -61,7 +62,7 @@ class Redrive:
 
     def __init__(
         self,
-        letters: LetterReader,
+        letters: Reader,
         connector: Connector,
         plan: RedrivePlan,
         *,
@@ -101,7 +102,7 @@ class Redrive:
                 if not room:
                     self._letters.serve(min(self._pace.wait(), TURN))
                     continue
-                batch = self._letters.read(room)
+                batch = self._letters.read(room, TURN)
                 if batch is None:
                     break
                 self._work_on(batch)
@@ -124,31 +125,27 @@ class Redrive:
                 case Stay(why=why):
                     self.tally.stay(letter, why)
         for queue, pairs in going.items():
-            for piece in pieces(pairs):
-                self._send(queue, piece)
+            self._send(queue, pairs)
 
-    def _send(self, queue: str, piece: Sequence[tuple[Delivery, Letter]]) -> None:
+    def _send(self, queue: str, pairs: list[tuple[Delivery, Letter]]) -> None:
         """Publish, confirm, remove; or count why not."""
         if self._dry_run:
-            self._moved(queue, len(piece))
+            self._moved(queue, len(pairs))
             return
+        left = pairs
         try:
             publisher = self._publisher(queue)
-            publisher.publish([outgoing(delivery) for delivery, _ in piece])
-        except InvalidMessage:
-            # It stands for one of them: alone, each shows whether it is the one.
-            if len(piece) > 1:
-                for pair in piece:
-                    self._send(queue, [pair])
-            else:
-                self.tally.stay(piece[0][1], Why.UNSENDABLE)
+            for batch, problem in publish_batches(publisher, pairs, outgoing, self._letters.serve):
+                if problem is not None:
+                    self.tally.stay(batch[0][1], Why.UNSENDABLE)
+                else:
+                    self._letters.remove([delivery for delivery, _ in batch])
+                    self._moved(queue, len(batch))
+                left = left[len(batch) :]
         except BrokerRefused as refusal:
             self.tally.refusals[queue] = refusal
-            for _, letter in piece:
+            for _, letter in left:
                 self.tally.stay(letter, Why.REFUSED)
-        else:
-            self._letters.remove([delivery for delivery, _ in piece])
-            self._moved(queue, len(piece))
 
     def _moved(self, queue: str, number: int) -> None:
         self.tally.gone[queue] += number
@@ -166,25 +163,12 @@ class Redrive:
                 )
             connector = replace(self._connector, queue=queue)
             self._publishers[queue] = self._open.enter_context(
-                reached(connector, self._startup_timeout, self._tell)
+                reached(connector, self._startup_timeout, self._tell, self._letters.serve)
             )
         return self._publishers[queue]
 
 
-def outgoing(delivery: Delivery) -> Outgoing:
+def outgoing(pair: tuple[Delivery, Letter]) -> Outgoing:
     """A dead letter as a message again: the body as it came, without the story of its death (Z6)."""
+    delivery, _ = pair
     return Outgoing(delivery.body, revived(delivery.headers), delivery.properties)
-
-
-def pieces(pairs: Sequence[tuple[Delivery, Letter]]) -> Iterator[list[tuple[Delivery, Letter]]]:
-    """As many at a time as are not too large together."""
-    piece: list[tuple[Delivery, Letter]] = []
-    size = 0
-    for pair in pairs:
-        piece.append(pair)
-        size += pair[1].size
-        if size >= BATCH_BYTES:
-            yield piece
-            piece, size = [], 0
-    if piece:
-        yield piece

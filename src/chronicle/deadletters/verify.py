@@ -1,27 +1,34 @@
-"""Running today's syncer over dead letters where they lie: a transport around the dead-letter queue's own.
+"""Running today's syncer over dead letters where they lie: a transport around a reader of their queue.
 
 Rule 1: what the syncer took (True) is removed. Everything else stays, with today's reason: it is published
         to the same queue again, confirmed, and then the old one is removed.
 Rule 2: as many as were there at the start are handed out and no more; those that stay go to the end.
-Rule 3: a letter that cannot be published again, and one whose answer was fatal, stays exactly as it is.
+Rule 3: a letter that cannot be published again, and one that nobody handles because the run ends, stays
+        exactly as it is.
+Rule 4: the reader and the publisher live and end together. What was read before that is stale: it is with
+        the broker, and a copy would make it two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from time import monotonic, time
+from time import time
+from typing import Final
 
 from chronicle.core.deadletters.conditions import Condition, matches
 from chronicle.core.deadletters.death import came_from, failed_again
 from chronicle.core.deadletters.letter import letter_of
 from chronicle.core.delivery import Delivery
-from chronicle.core.outcome import Action, Verdict
+from chronicle.core.machine import Machine
+from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate, Settlement
-from chronicle.deadletters.reader import QUIET, REMOVED
-from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, InvalidMessage
-from chronicle.transports.seam import Closing, Outgoing, Publisher, Transport
+from chronicle.core.states import EMBEDDED, Embedded, EmbeddedEvent
+from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost
+from chronicle.transports.publishing import publish_batches
+from chronicle.transports.seam import Closing, Outgoing, Promises, Publisher, Reader
+
+ANSWER: Final = 5.0  # seconds for an answer of the broker
 
 
 class VerifyTransport:
@@ -29,22 +36,20 @@ class VerifyTransport:
 
     def __init__(
         self,
-        inner: Transport,
+        reader: Reader,
         publisher: Callable[[], Publisher],
         queue: str,
         consumer: str,
         *,
         conditions: tuple[Condition, ...] = (),
         limit: int | None = None,
-        clock: Callable[[], float] = monotonic,
         now: Callable[[], float] = time,
     ) -> None:
-        """`inner` and `publisher` are for the dead-letter queue, `queue` is the one it belongs to."""
-        # A delay a syncer asks for means nothing here, so nothing must wait for it.
-        self.promises = replace(inner.promises, delays=True, counts=True)
-        self.machine = inner.machine
-        self.notices = inner.notices
-        self._inner = inner
+        """`reader` and `publisher` are for the dead-letter queue, `queue` is the one it belongs to."""
+        self.promises = Promises(reader.transport, counts=True)
+        self.machine = Machine(EMBEDDED, Embedded.CLOSED)
+        self.notices = reader.notices
+        self._reader = reader
         self._make_publisher = publisher
         self._publisher: Publisher | None = None
         self._opened = ExitStack()
@@ -52,84 +57,96 @@ class VerifyTransport:
         self._consumer = consumer
         self._conditions = conditions
         self._limit = limit
-        self._clock = clock
         self._now = now
-        self._last = 0.0  # when a letter came, or intake was opened
-        self._left = 0  # may still be handed out on this connection
-        self._held: set[Delivery] = set()  # of this connection
-        self._settled = 0
         self._taking = False
+        self._left = 0  # may still be handed out on this connection
+        self._held: set[Delivery] = set()  # handed out on this connection, and not settled
+        self._settled = 0
         self.present: int | None = None
         self.tried = 0
         self.others = 0  # did not match
 
     @property
     def place(self) -> str:
-        return self._inner.place
+        return self._reader.place
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
-        waiting = self._inner.open(stopping)
+        self.machine.fire(EmbeddedEvent.OPEN)
+        self._reader.open(stopping)
         if stopping():
-            return waiting
+            return None
         self._publisher = self._opened.enter_context(self._make_publisher())
+        waiting = self._reader.present
         if self.present is None:
-            self.present = waiting or 0
-        self._left, self._taking, self._last = self.present - self._settled, True, self._clock()
-        self._held.clear()
-        self.others = 0
+            self.present = waiting
+        self._left, self._taking, self.others = self.present - self._settled, True, 0
+        self.machine.fire(EmbeddedEvent.OPENED)
         return waiting
 
     def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
-        if self._taking and not self._room():
-            self._take_no_more()
-        batch = self._inner.receive(min(room, self._room()), timeout)
-        now = self._clock()
-        if batch or not room:
-            self._last = now
-        elif self._taking and now - self._last >= QUIET:
-            self._take_no_more()  # the broker hands out no more, whatever it says about the depth
+        wanted = min(room, self._room())
+        if not wanted:
+            self._reader.serve(timeout)
+            return ()
+        batch = self._reader.read(wanted, timeout)
+        if batch is None:
+            self._taking = False
+            return ()
         self._left -= len(batch)
         meant = [delivery for delivery in batch if self._is_meant(delivery)]
         self._held.update(meant)
         self.others += len(batch) - len(meant)
         self.tried += len(meant)
+        if not self._room():
+            # Those that stay come to the end of the queue now: they are left to the broker.
+            self._reader.stop(ANSWER)
         return meant
 
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
+        removable: list[Settlement] = []
+        failing: list[Settlement] = []
         for one in work:
-            # What came on a connection that is gone is with the broker; a copy would make it two.
-            one.fate = Fate.OPEN if one.delivery in self._held else Fate.STALE
-        mine = [one for one in work if one.fate is Fate.OPEN]
-        failing = [one for one in mine if one.verdict.action is not Action.ACK]
-        for one in failing:
-            one.verdict = Verdict(Action.DEAD_LETTER, one.verdict.reason)
-        for one in self._not_published_again(failing):
-            one.fate = Fate.FAILED
-            one.error = "it stays with its old reason: it could not be published again"
-        done = [one for one in mine if one.fate is Fate.OPEN]
-        removals = [Settlement(one.delivery, one.outcome, REMOVED) for one in done]
-        self._inner.settle(removals)
-        for one, removal in zip(done, removals, strict=True):
-            one.fate = removal.fate
-            self._settled += removal.fate is Fate.DONE
+            if one.delivery not in self._held:
+                one.fate = Fate.STALE
+            elif one.verdict.action is Action.LEAVE:
+                one.fate = Fate.DONE
+            elif one.verdict.action is Action.ACK:
+                removable.append(one)
+            else:
+                failing.append(one)
+        # Published before anything is removed: what this raises leaves all of them with the broker.
+        removable += self._published_again(failing)
+        if removable:
+            self._reader.remove([one.delivery for one in removable])
+            self._settled += len(removable)
+        for one in removable:
+            one.fate = Fate.DONE
+        self._held.difference_update(one.delivery for one in work)
         return work
 
     def is_empty(self) -> bool | None:
-        return self._inner.is_empty() if self._taking else True
+        return not self._room()
 
     def stop(self, patience: float) -> None:
         self._taking = False
-        self._inner.stop(patience)
+        self.machine.fire(EmbeddedEvent.STOP)
+        self._reader.stop(patience)
 
     def close(self, why: Closing = Closing.SETTLED) -> None:
-        self._inner.close(why)
+        self._taking = False
+        self._held.clear()
+        self._publisher = None
         self._opened.close()
+        self._reader.close(why)
+        if why is not Closing.LOST:
+            self.machine.fire(EmbeddedEvent.STOP)
+        self.machine.fire(EmbeddedEvent(why))
 
     def wake(self) -> None:
-        self._inner.wake()
+        self._reader.wake()
 
     def fileno(self) -> int | None:
-        return None  # it hands out what it holds, too: the inner one alone cannot tell
+        return None  # what the reader has fetched ahead makes nothing readable
 
     def _room(self) -> int:
         """How many more may be handed out."""
@@ -137,33 +154,31 @@ class VerifyTransport:
             return 0
         return self._left if self._limit is None else min(self._left, self._limit - self.tried)
 
-    def _take_no_more(self) -> None:
-        """Leave those that stay, now at the end of the queue, to the broker."""
-        self._taking = False
-        self._inner.stop(QUIET)
-
     def _is_meant(self, delivery: Delivery) -> bool:
         if not self._conditions:
             return True
         return matches(letter_of(delivery, self._queue), self._conditions, self._milliseconds())
 
-    def _not_published_again(self, failing: Sequence[Settlement]) -> Sequence[Settlement]:
-        """Publish these with today's reason; those for which that was not possible."""
-        faulty = [one for one in failing if one.delivery.envelope.fault]
+    def _published_again(self, failing: Sequence[Settlement]) -> Sequence[Settlement]:
+        """Publish these with today's reason; those for which that was possible. Raises ConnectionLost."""
         sound = [one for one in failing if not one.delivery.envelope.fault]
-        if not sound or self._publisher is None:
-            return failing
-        try:
-            self._publisher.publish([self._again(one) for one in sound])
-            return faulty
-        except InvalidMessage:
-            if len(sound) == 1:
-                return failing
-            return [*faulty, *(left for one in sound for left in self._not_published_again([one]))]
-        except BrokerRefused:
-            return failing
-        except BrokerUnreachable as error:
-            raise ConnectionLost(str(error)) from None
+        again: list[Settlement] = []
+        if sound:
+            assert self._publisher is not None
+            try:
+                for batch, problem in publish_batches(
+                    self._publisher, sound, self._again, self._reader.serve
+                ):
+                    again += batch if problem is None else ()
+            except BrokerRefused:
+                pass  # it may take them another day
+            except BrokerUnreachable as error:
+                raise ConnectionLost(str(error)) from None
+        for one in failing:
+            if one not in again:
+                one.fate = Fate.FAILED
+                one.error = "it stays with its old reason: it could not be published again"
+        return again
 
     def _again(self, settlement: Settlement) -> Outgoing:
         delivery, reason = settlement.delivery, settlement.verdict.reason

@@ -10,18 +10,17 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
-from typing import Final, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from chronicle.core.deadletters.death import undead
 from chronicle.core.delivery import Delivery
-from chronicle.engine.reconnect import reach
+from chronicle.engine.reconnect import pause, reach
 from chronicle.engine.signals import STOPPING
 from chronicle.transports.catalog import open_publisher
-from chronicle.transports.seam import Connector, Outgoing, Publisher
-
-BATCH: Final = 100
-BATCH_BYTES: Final = 8 * 1024 * 1024
+from chronicle.transports.publishing import batched
+from chronicle.transports.seam import Connector, Outgoing, Publisher, nothing
 
 
 @runtime_checkable
@@ -68,30 +67,27 @@ class Publication:
 
 
 def in_batches(messages: Iterable[Delivery]) -> Iterator[list[Outgoing]]:
-    """Body, headers and properties of each message, a hundred at a time and fewer when they are large.
+    """Body, headers and properties of each message, in batches.
 
     The story of a death stays behind: what is published has all its tries before it.
     """
-    batch: list[Outgoing] = []
-    size = 0
-    for message in messages:
-        batch.append(Outgoing(message.body, undead(message.headers), message.properties))
-        size += len(message.body)
-        if len(batch) >= BATCH or size >= BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+    outgoing = (Outgoing(message.body, undead(message.headers), message.properties) for message in messages)
+    return batched(outgoing, lambda message: len(message.body))
 
 
 @contextmanager
-def reached(connector: Connector, startup_timeout: float, tell: Callable[[str], None]) -> Iterator[Publisher]:
+def reached(
+    connector: Connector,
+    startup_timeout: float,
+    tell: Callable[[str], None],
+    meanwhile: Callable[[], None] = nothing,
+) -> Iterator[Publisher]:
     """A connected publisher; an absent broker is tried again until the time is over (D-9)."""
 
     def connected() -> Publisher:
         return open_publisher(connector).__enter__()
 
-    publisher = reach(connected, startup_timeout, tell)
+    publisher = reach(connected, startup_timeout, tell, sleep=partial(pause, meanwhile=meanwhile))
     try:
         yield publisher
     finally:

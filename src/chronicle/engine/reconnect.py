@@ -13,12 +13,13 @@ from typing import TypeVar
 from chronicle.core.backoff import Backoff
 from chronicle.engine.job import Lifecycle
 from chronicle.errors import BrokerError, ChronicleError, ConnectionLost, ProtocolFault
-from chronicle.transports.seam import Promises
+from chronicle.transports.seam import Promises, nothing
 
 T = TypeVar("T")
 
 HEALTHY = 10.0  # a connection that lived so long, or settled something, starts the backoff anew
 SHORTEST_TRY = 1.0  # the last try begins when the time is over, and is entitled to this
+TURN = 0.25  # seconds between two looks at what goes on beside a wait
 FAULT_LIMIT = 5  # so many unreadable answers in a row, and nothing settled between them (RB13)
 
 
@@ -116,3 +117,16 @@ def reach(
                 raise
             tell(f"{error}; trying again")
             sleep(delay)
+
+
+def pause(
+    seconds: float,
+    *,
+    stopping: Callable[[], bool] = lambda: False,
+    meanwhile: Callable[[], None] = nothing,
+) -> None:
+    """Sleep, with something to do meanwhile; a stop ends it."""
+    until = time.monotonic() + seconds
+    while not stopping() and (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, TURN))
+        meanwhile()

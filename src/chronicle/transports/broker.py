@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from chronicle.core.topology import Done, Step
-from chronicle.transports.seam import Connector, Publisher, Transport
+from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ class Broker:
     check_url: Callable[[str, Mapping[str, str]], UrlFacts]  # SettingError for a wrong URL or setting
     transport: Callable[[Connector], Transport]  # not yet connected
     publisher: Callable[[Connector], Publisher]  # connects when it is entered
+    reader: Callable[[Connector, Reading], Reader]  # not yet connected
     plan: Callable[[Connector], tuple[Step, ...]]  # what `connector.declare` comes to
     declare: Callable[[Connector], tuple[tuple[Step, Done], ...]]  # makes what is missing of it
     dead_letter_check: DeadLetterCheck | None = None  # None: it keeps them, or has none

@@ -10,7 +10,7 @@ from typing import Final
 from chronicle.core.topology import Done, Step
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker
-from chronicle.transports.seam import Connector, Publisher, Transport
+from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
 # Each of these modules has a BROKER; this is the line that a new one needs.
 RECORDS: Final = (
@@ -57,6 +57,11 @@ def open_transport(connector: Connector) -> Transport:
 def open_publisher(connector: Connector) -> Publisher:
     """The publisher for this URL; it connects when it is entered."""
     return broker_of(connector.url).publisher(connector)
+
+
+def open_reader(connector: Connector, reading: Reading) -> Reader:
+    """The reader for this URL, not yet connected."""
+    return broker_of(connector.url).reader(connector, reading)
 
 
 def planned_topology(connector: Connector) -> tuple[Step, ...]:

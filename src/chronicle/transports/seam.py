@@ -167,6 +167,10 @@ class Transport(Protocol):
         """What becomes readable when `receive` has something to do; None where nobody can tell."""
 
 
+def nothing() -> None:
+    """What there is to do meanwhile, unless somebody says more."""
+
+
 class Publisher(Protocol):
     """Puts messages on a queue."""
 
@@ -174,5 +178,81 @@ class Publisher(Protocol):
 
     def __exit__(self, *exc: object) -> None: ...
 
-    def publish(self, batch: Sequence[Outgoing]) -> None:
-        """Return when the broker has confirmed them all; raise if it did not take one."""
+    def publish(self, batch: Sequence[Outgoing], meanwhile: Callable[[], None] = nothing) -> None:
+        """Return when the broker has confirmed them all; raise if it did not take one.
+
+        `meanwhile` is called at least every quarter of a second as long as this waits; what it raises ends
+        the wait. InvalidMessage says that one of them cannot be sent at all; then none of them was.
+        """
+
+
+class OnWorn(StrEnum):
+    """What a reader does about a message that the broker will not hand out much more often."""
+
+    LEAVE = "leave"
+    REFUSE = "refuse"  # read no further
+    REFRESH = "refresh"  # if it stays: publish it anew, see that confirmed, and remove the old one
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a queue is to be read."""
+
+    ahead: int | None = None  # fetch at most so many before they are asked for; None: as many as possible
+    on_worn: OnWorn = OnWorn.LEAVE
+    worn_after: int = 0  # deliveries, at a broker that counts them and drops a message beyond a limit
+
+
+class Reader(Protocol):
+    """What waited in a queue when it was opened: read once, in the queue's order, and left there.
+
+    What was removed is gone; everything else is in the queue afterwards as it was, whatever becomes of this
+    process. What is published meanwhile is not read. It may be opened again when it is closed, and then
+    reads what is there by then. One thread calls it; only `wake` may be called from elsewhere.
+    """
+
+    transport: str  # the broker's kind, for the log
+    notices: deque[Notice]  # what it did beside reading; whoever uses it tells them
+    present: int  # how many there were at the start, at most: `read` says when that was all
+
+    @property
+    def place(self) -> str:
+        """As of a Transport."""
+
+    def open(self, stopping: Callable[[], bool]) -> None:
+        """Connect, and see what is there.
+
+        Raises BrokerRefused (no use in trying again), BrokerUnreachable, or ConnectionLost. Returns early,
+        with nothing to read, when `stopping()` turns true.
+        """
+
+    def read(self, room: int, timeout: float) -> Sequence[Delivery] | None:
+        """At most `room` further ones, perhaps none yet; None when that was all. Raises ConnectionLost.
+
+        Waits at most `timeout`. What is held by others, or kept back, is waited for for a few seconds.
+        """
+
+    def remove(self, batch: Sequence[Delivery]) -> None:
+        """Take these, read since it was opened, out of the queue.
+
+        Raises ConnectionLost when that is in doubt: then some of them may still be there.
+        """
+
+    def serve(self, timeout: float = 0.0) -> None:
+        """Keep the connections alive for so long and take nothing in. Raises ConnectionLost."""
+
+    def stop(self, patience: float) -> None:
+        """Fetch nothing more; what was read can still be removed. Raises ConnectionLost.
+
+        Waits at most `patience` seconds for the broker's answer. Also called without a connection, and more
+        than once.
+        """
+
+    def close(self, why: Closing = Closing.SETTLED) -> None:
+        """Leave the rest as it was, and let go; never waits long. May be called twice.
+
+        Raises a ChronicleError only when SETTLED and something that stays could not be refreshed.
+        """
+
+    def wake(self) -> None:
+        """End a wait in `read` or `serve`. Called from any thread."""

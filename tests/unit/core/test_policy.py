@@ -232,6 +232,29 @@ def test_a_rehearsal_does_not_wait_and_comes_to_an_end() -> None:
     assert "again and again" in last.reason
 
 
+@pytest.mark.parametrize(
+    ("outcome", "action"),
+    [
+        (Synced(), Action.ACK),
+        (Failed(WHY), Action.DEAD_LETTER),
+        (Invalid(WHY), Action.DEAD_LETTER),
+        (Asked(Retry(WHY, after=60), WHY), Action.DEAD_LETTER),
+        (Asked(Drop(WHY), WHY), Action.DEAD_LETTER),
+        (Fatal(WHY), Action.LEAVE),
+        (Interrupted(), Action.LEAVE),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
+)
+def test_a_dead_letter_that_is_only_tried_goes_nowhere_unless_it_is_synced(
+    outcome: Outcome, action: Action
+) -> None:
+    """`dlq redrive --verify`: no requeue, no drop; it stays with today's reason, or as it was."""
+    verdict = decide(outcome, FRESH, Policy(trial=True))
+    assert (verdict.action, verdict.delay) == (action, 0.0)
+    if action is Action.DEAD_LETTER:
+        assert verdict.reason == WHY
+
+
 def test_D_16_asking_for_another_try_is_no_way_around_the_limit() -> None:
     tired = Delivery(b"", queue="q", transport="t", counted=2)
     policy = Policy(OnFailure.RETRY, max_attempts=3)

@@ -15,7 +15,7 @@ from chronicle.captures.file import CaptureFile, open_capture
 from chronicle.core.deadletters.conditions import Condition
 from chronicle.core.record import dump
 from chronicle.deadletters.export import Export, RecordWriter
-from chronicle.deadletters.reader import NARROW, WIDEST
+from chronicle.deadletters.reader import AHEAD
 from chronicle.deadletters.redrive import Tally
 from chronicle.engine.job import Exit
 from chronicle.engine.signals import stop_on_signal
@@ -96,8 +96,7 @@ def export(
         raise SettingError(f"{file} exists already", "name a file that does not")
     aim = aim_of(ctx)
     sink = Stdout() if file == STDOUT else LazyFile(file, new=True)
-    window = min(limit or WIDEST, WIDEST)
-    with aim.read(window, ctx.params["max_deliveries"]) as letters:
+    with aim.read(limit, ctx.params["max_deliveries"]) as letters:
         work = Export(letters, aim.queue, sink, conditions=conditions, limit=limit)
         tally = carried_out(work, sink, aim, letters.present, "written")
     if tally.seen and aim.marks:
@@ -144,7 +143,7 @@ def drop(
     aim = aim_of(ctx)
     sink = None if no_export else LazyFile(file or default_name(aim.dead), new=False)
     kept = "no copy is kept" if sink is None else f"a copy goes to {sink.path}"
-    with aim.read(NARROW) as letters:
+    with aim.read(AHEAD) as letters:
         if letters.present and not yes and not agreed(letters.present, aim, conditions, kept):
             click.echo("nothing dropped")
             return Exit.DONE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import click
@@ -12,8 +12,10 @@ from chronicle.core.deadletters.conditions import Condition, matches
 from chronicle.core.deadletters.letter import letter_of
 from chronicle.core.delivery import Delivery
 from chronicle.core.record import dump, to_record
-from chronicle.deadletters.reader import LetterReader
+from chronicle.deadletters.reader import AHEAD
 from chronicle.engine.job import Exit
+from chronicle.engine.reconnect import TURN
+from chronicle.transports.seam import Reader
 from chronicle_cli import report
 from chronicle_cli.commands.dlq import options as dlq_options
 from chronicle_cli.commands.dlq.export import drop, export
@@ -76,13 +78,13 @@ def listing(
     aim = aim_of(ctx)
     now = int(time.time() * 1000)
     with aim.read(limit, ctx.params["max_deliveries"]) as letters:
-        found = [
-            shown(one, aim.queue)
-            for batch in looked(letters, limit)
-            for one in batch
-            if matches(letter_of(one, aim.queue), conditions, now)
-        ]
-    facts = summary(aim.queue, aim.dead, letters.present, letters.seen, found)
+        seen = 0
+        found: list[Shown] = []
+        while seen < limit and (batch := letters.read(limit - seen, TURN)) is not None:
+            seen += len(batch)
+            meant = (one for one in batch if matches(letter_of(one, aim.queue), conditions, now))
+            found += [shown(one, aim.queue) for one in meant]
+    facts = summary(aim.queue, aim.dead, letters.present, seen, found)
     if as_json:
         click.echo(dump(facts))
         return Exit.DONE
@@ -115,10 +117,10 @@ def show(
     """
     aim = aim_of(ctx)
     now = int(time.time() * 1000)
-    window = limit if not conditions else 1000
+    ahead = limit if not conditions else AHEAD
     count = 0
-    with aim.read(window, ctx.params["max_deliveries"]) as letters:
-        for delivery in meant(letters, aim.queue, conditions, limit, now):
+    with aim.read(ahead, ctx.params["max_deliveries"]) as letters:
+        for delivery in matching(letters, aim.queue, conditions, limit, now):
             count += 1
             tell(shown(delivery, aim.queue), delivery if reveal else None, now, as_json=as_json)
     if not as_json:
@@ -138,22 +140,16 @@ def tell(one: Shown, delivery: Delivery | None, now: int, *, as_json: bool) -> N
     click.echo("\n".join(lines))
 
 
-def meant(
-    letters: LetterReader, queue: str, conditions: tuple[Condition, ...], limit: int, now: int
+def matching(
+    letters: Reader, queue: str, conditions: tuple[Condition, ...], limit: int, now: int
 ) -> Iterator[Delivery]:
     """The oldest that match; only as many are looked at as needed."""
     found = 0
-    while found < limit and (batch := letters.read(limit - found)) is not None:
+    while found < limit and (batch := letters.read(limit - found, TURN)) is not None:
         for delivery in batch:
             if matches(letter_of(delivery, queue), conditions, now):
                 found += 1
                 yield delivery
-
-
-def looked(letters: LetterReader, limit: int) -> Iterator[Sequence[Delivery]]:
-    """The oldest, and no more than so many."""
-    while letters.seen < limit and (batch := letters.read(limit - letters.seen)) is not None:
-        yield batch
 
 
 def oldest(found: list[Shown]) -> int | None:

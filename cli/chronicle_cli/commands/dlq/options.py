@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +11,8 @@ import click
 from chronicle.core.deadletters.conditions import Condition, parse_condition
 from chronicle.core.rate_limit import parse_rate
 from chronicle.core.topology import dead_letter_queue
-from chronicle.deadletters.reader import MOST_DELIVERIES, LetterReader
-from chronicle.transports.seam import Connector
+from chronicle.deadletters.reader import WORN_AFTER, dead_letters
+from chronicle.transports.seam import Connector, Reader
 from chronicle_cli import options, report
 from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Decorator, Group, option, stack
@@ -62,7 +62,7 @@ match = option(
     "separated by semicolons.",
 )  # fmt: skip
 max_deliveries = option(
-    Group.BOUNDS, "--max-deliveries", type=POSITIVE, default=MOST_DELIVERIES, metavar="N",
+    Group.BOUNDS, "--max-deliveries", type=POSITIVE, default=WORN_AFTER, metavar="N",
     envvar="CHRONICLE_DLQ_MAX_DELIVERIES",
     help="Put a message that a quorum queue has handed out so often into it anew, at its end: beyond its "
     "limit (20 unless set otherwise) such a queue drops it. Stay below that limit.",
@@ -111,16 +111,10 @@ class Aim:
         """What a look leaves on what was looked at; empty when it leaves nothing."""
         return self.where.broker.marks
 
-    def read(
-        self, window: int, most_deliveries: int = MOST_DELIVERIES, tell: Callable[[str], None] = report.warn
-    ) -> LetterReader:
-        """The dead letters, to be read once."""
-        return LetterReader(
-            self.letters,
-            window,
-            most_deliveries=most_deliveries,
-            startup_timeout=self.startup_timeout,
-            tell=tell,
+    def read(self, ahead: int | None, worn_after: int = WORN_AFTER) -> AbstractContextManager[Reader]:
+        """The dead letters, to be read once; at most so many are fetched ahead."""
+        return dead_letters(
+            self.letters, ahead, worn_after, startup_timeout=self.startup_timeout, tell=report.warn
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -11,13 +10,14 @@ import click
 from chronicle.core.deadletters.conditions import Condition
 from chronicle.core.deadletters.moves import RedrivePlan
 from chronicle.core.policy import OnException, OnFailure, OnInvalid, Policy
-from chronicle.deadletters.reader import NARROW, WIDEST
+from chronicle.deadletters.reader import AHEAD, no_letters
 from chronicle.deadletters.redrive import Redrive, Tally
 from chronicle.deadletters.verify import VerifyTransport
 from chronicle.engine.job import Bounds, Exit, Job, Lifecycle
 from chronicle.engine.signals import stop_on_signal
-from chronicle.errors import ChronicleError, SettingError
-from chronicle.transports.catalog import open_publisher, open_transport
+from chronicle.errors import ChronicleError, NoSuchQueue, SettingError
+from chronicle.transports.catalog import open_publisher, open_reader
+from chronicle.transports.seam import Reading
 from chronicle.workers.loader import load
 from chronicle_cli import options, report
 from chronicle_cli.commands.dlq import options as dlq_options
@@ -38,7 +38,7 @@ chronicle dlq redrive --queue cus.12.deliver --match 'reason=timeout' --match 'a
 chronicle dlq redrive --queue cus.12.deliver --to cus.12.repair --match schema=proca:event:2
 chronicle dlq redrive --queue cus.12.deliver --verify my_crm:sync --keys keys.json
 """
-TRYING: Final = Policy(OnFailure.DEAD_LETTER, OnInvalid.DEAD_LETTER, OnException.FAIL)
+TRYING: Final = Policy(OnFailure.DEAD_LETTER, OnInvalid.DEAD_LETTER, OnException.FAIL, trial=True)
 MOVING: Final = ("to", "rate", "max_redrives", "dry_run")
 VERIFYING: Final = ("app_dir", "concurrency", "schema", "keys", "require_decryption", "normalize_events",
                     "max_body", "log_format", "log_level", "live", "drain_timeout")  # fmt: skip
@@ -114,8 +114,7 @@ def redriven(ctx: click.Context, aim: Aim) -> int:
         raise SettingError("the dead letters would go to the queue they are in", "name another queue")
     dry_run: bool = values["dry_run"]
     plan = RedrivePlan(values["conditions"], to or "", values["max_redrives"])
-    window = min(values["limit"] or WIDEST, WIDEST) if dry_run else NARROW
-    with aim.read(window, values["max_deliveries"]) as letters:
+    with aim.read(values["limit"] if dry_run else AHEAD, values["max_deliveries"]) as letters:
         run = Redrive(
             letters,
             aim.main,
@@ -161,9 +160,9 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     found = load(settings.syncer, settings.app_dir)
     conditions: tuple[Condition, ...] = ctx.params["conditions"]
     # Those that do not match are held to the end and take room.
-    window = WIDEST if conditions else settings.prefetch
+    ahead = AHEAD if conditions else settings.prefetch
     transport = VerifyTransport(
-        open_transport(replace(aim.letters, prefetch=window)),
+        open_reader(aim.letters, Reading(ahead)),
         partial(open_publisher, aim.letters),
         aim.queue,
         aim.where.tag,
@@ -177,10 +176,14 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
         settings.concurrency,
         settings.prefetch,
         Bounds(until_empty=True),
-        Lifecycle(aim.startup_timeout, ctx.params["drain_timeout"]),
+        # A bounded run must end: a broker that goes away gets as long as one that was never there.
+        Lifecycle(aim.startup_timeout, ctx.params["drain_timeout"], give_up_after=aim.startup_timeout),
     )
     observer = observe(options.output_of(ctx), aim.dead, found.name, transport, aim.where.url)
-    ending = run_to_end(job, transport, observer)
+    try:
+        ending = run_to_end(job, transport, observer)
+    except NoSuchQueue:
+        raise no_letters(aim.letters) from None
     counters = ending.counters
     present = transport.present or 0
     failing = counters.dead_lettered

@@ -8,7 +8,7 @@ from typing import Final
 from chronicle.core.topology import Done, Step
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker, UrlFacts
-from chronicle.transports.seam import Connector, Publisher, Transport
+from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
 KEEPS_DEAD_LETTERS: Final = "it keeps dead letters itself"
 
@@ -30,6 +30,13 @@ def publisher(connector: Connector) -> Publisher:
     from chronicle.transports.local.publisher import LocalPublisher
 
     return LocalPublisher(connector)
+
+
+def reader(connector: Connector, reading: Reading) -> Reader:
+    from chronicle.transports.holding import HoldingReader
+    from chronicle.transports.local.consumer import LocalTransport
+
+    return HoldingReader(LocalTransport, connector, reading)
 
 
 def plan(connector: Connector) -> tuple[Step, ...]:
@@ -66,6 +73,7 @@ BROKER: Final = Broker(
     check_url=check_url,
     transport=transport,
     publisher=publisher,
+    reader=reader,
     plan=plan,
     declare=declare,
 )

@@ -9,7 +9,7 @@ from chronicle.core.topology import Done, QueueOptions, Step
 from chronicle.core.topology import plan as planned
 from chronicle.transports.broker import Broker, DeadLetterCheck, Prospect, UrlFacts
 from chronicle.transports.rabbitmq.address import SETTINGS, address_of
-from chronicle.transports.seam import Connector, Publisher, Transport
+from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
 
 def check_url(url: str, settings: Mapping[str, str]) -> UrlFacts:
@@ -33,6 +33,12 @@ def publisher(connector: Connector) -> Publisher:
     from chronicle.transports.rabbitmq.publisher import RabbitPublisher
 
     return RabbitPublisher(connector)
+
+
+def reader(connector: Connector, reading: Reading) -> Reader:
+    from chronicle.transports.rabbitmq.reader import RabbitReader
+
+    return RabbitReader(connector, reading)
 
 
 def plan(connector: Connector) -> tuple[Step, ...]:
@@ -73,6 +79,7 @@ BROKER: Final = Broker(
     check_url=check_url,
     transport=transport,
     publisher=publisher,
+    reader=reader,
     plan=plan,
     declare=declare,
     dead_letter_check=DeadLetterCheck(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import monotonic
 from typing import Any, Final, Self
 
 import pika
@@ -25,10 +26,11 @@ from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.codec.encode import PERSISTENT, encode
 from chronicle.transports.rabbitmq.connection import Encoded
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason, refusal
-from chronicle.transports.seam import Connector, Outgoing
+from chronicle.transports.seam import Connector, Outgoing, nothing
 
 CONFIRM_TIMEOUT: Final = 90.0
 CLOSE_TIMEOUT: Final = 2.0
+TURN: Final = 0.25  # seconds between two calls of `meanwhile`
 KEPT: Final = frozenset(
     ("content_type", "content_encoding", "priority", "correlation_id", "reply_to", "expiration",
      "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id")
@@ -73,7 +75,7 @@ class RabbitPublisher:
         self._disconnect()
         self._loop.close()
 
-    def publish(self, batch: Sequence[Outgoing]) -> None:
+    def publish(self, batch: Sequence[Outgoing], meanwhile: Callable[[], None] = nothing) -> None:
         """Return when the broker has confirmed them all; raise if it did not take one."""
         # All are made before the first is sent: one that cannot be encoded must not leave half a batch.
         made = [(message.body, self._properties(message)) for message in batch]
@@ -89,8 +91,10 @@ class RabbitPublisher:
             self._channel.basic_publish("", self._connector.queue, body, properties, mandatory=True)
         # Even after a refusal the others are waited for: the count at the end must be exact.
         while self._open:
-            waiting = len(self._open)
-            self._run(partial(self._fewer_than, waiting), CONFIRM_TIMEOUT)
+            waiting, deadline = len(self._open), monotonic() + CONFIRM_TIMEOUT
+            while len(self._open) == waiting and (left := deadline - monotonic()) > 0:
+                self._run(partial(self._fewer_than, waiting), min(left, TURN))
+                meanwhile()
             if len(self._open) == waiting:
                 raise ConnectionLost(f"{self._place}: no confirmation for {CONFIRM_TIMEOUT:.0f}s")
         if self._refused:

@@ -1,0 +1,52 @@
+"""Publishing many messages: in batches, and around those that cannot be sent at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
+
+from chronicle.errors import InvalidMessage
+from chronicle.transports.seam import Outgoing, Publisher, nothing
+
+T = TypeVar("T")
+
+BATCH: Final = 100
+BATCH_BYTES: Final = 8 * 1024 * 1024
+
+
+def batched(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """A hundred at a time, and fewer when they are large; `size` in bytes."""
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        batch.append(item)
+        total += size(item)
+        if len(batch) >= BATCH or total >= BATCH_BYTES:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch
+
+
+def publish_batches(
+    publisher: Publisher,
+    items: Iterable[T],
+    outgoing: Callable[[T], Outgoing],
+    meanwhile: Callable[[], None] = nothing,
+) -> Iterator[tuple[list[T], InvalidMessage | None]]:
+    """Publish in order: batch by batch what the broker has confirmed, or one item and why it cannot be sent.
+
+    Whoever removes what was published does so before the next batch goes out.
+    """
+    for batch in batched(((item, outgoing(item)) for item in items), lambda pair: len(pair[1].body)):
+        try:
+            publisher.publish([message for _, message in batch], meanwhile)
+        except InvalidMessage as error:
+            if len(batch) == 1:
+                yield [batch[0][0]], error
+            else:
+                # It stands for one of them: alone, each shows whether it is the one.
+                for item, _ in batch:
+                    yield from publish_batches(publisher, [item], outgoing, meanwhile)
+        else:
+            yield [item for item, _ in batch], None

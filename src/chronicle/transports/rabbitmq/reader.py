@@ -1,0 +1,124 @@
+"""Reading a RabbitMQ queue: hold the messages and give them back, with an eye on quorum queues.
+
+Rule (RB10): a quorum queue counts how often it has handed a message out, and beyond its limit drops or
+        dead-letters it. One that comes near that is refused; or, if it stays, refreshed: put into the same
+        queue anew, confirmed, and then removed. So no number of looks loses a dead letter; a process killed
+        in between leaves it there twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from chronicle.core.deadletters.death import is_worn, unworn
+from chronicle.core.delivery import Delivery, count
+from chronicle.core.notice import Notice
+from chronicle.errors import BrokerRefused, SettingError
+from chronicle.transports.holding import QUIET, WIDEST, HoldingReader
+from chronicle.transports.publishing import publish_batches
+from chronicle.transports.rabbitmq.consumer import RabbitTransport
+from chronicle.transports.rabbitmq.publisher import RabbitPublisher
+from chronicle.transports.seam import Closing, Connector, OnWorn, Outgoing, Publisher, Reading
+
+REFRESHED = "queue.refreshed"
+LIMIT = "beyond its limit (20 unless set otherwise)"
+
+
+class RabbitReader(HoldingReader):
+    """Reads one queue through consumers that settle nothing but what is removed."""
+
+    def __init__(self, connector: Connector, reading: Reading) -> None:
+        super().__init__(RabbitTransport, connector, reading)
+        self._worn: list[Delivery] = []  # of what was read last, and not removed
+        self._refreshed = 0
+        self._publisher: Publisher | None = None
+        self._opened = ExitStack()
+
+    def read(self, room: int, timeout: float) -> Sequence[Delivery] | None:
+        """Everything read before must be decided by then if it is to be refreshed: removed, or to stay."""
+        self._refresh()
+        batch = super().read(room, timeout)
+        self._look_for_worn(batch or ())
+        return batch
+
+    def remove(self, batch: Sequence[Delivery]) -> None:
+        super().remove(batch)
+        gone = set(batch)
+        self._worn = [delivery for delivery in self._worn if delivery not in gone]
+
+    def close(self, why: Closing = Closing.SETTLED) -> None:
+        try:
+            if why is Closing.SETTLED and self._reading.on_worn is OnWorn.REFRESH:
+                self._refresh_the_last()
+        finally:
+            self._worn.clear()
+            super().close(why)
+            self._opened.close()
+            self._publisher = None
+            self._tell_of_refreshed()
+
+    def _look_for_worn(self, batch: Sequence[Delivery]) -> None:
+        if self._reading.on_worn is OnWorn.LEAVE:
+            return
+        worn = [delivery for delivery in batch if is_worn(delivery, self._reading.worn_after)]
+        if worn and self._reading.on_worn is OnWorn.REFUSE:
+            most = max(count(delivery.headers.get("x-delivery-count")) for delivery in worn)
+            raise SettingError(
+                f"the broker has handed out a message of this queue {most} times before, and {LIMIT} a "
+                "quorum queue dead-letters or drops it",
+                "do not read it again: consume it, or allow more with --max-deliveries",
+            )
+        self._worn = worn
+
+    def _refresh_the_last(self) -> None:
+        """Refresh what was read last, and what the broker pushed ahead and nobody read."""
+        if not self._holders:
+            return
+        self._refresh()
+        self.stop(QUIET)
+        while batch := self._turn(WIDEST, 0.0):
+            self._look_for_worn(batch)
+            self._refresh()
+
+    def _refresh(self) -> None:
+        """Publish what wears out to the same queue, and remove it; SettingError when that is not possible."""
+        if not self._worn:
+            return
+        try:
+            for batch, problem in publish_batches(
+                self._own_publisher(), list(self._worn), _as_it_was, self.serve
+            ):
+                if problem is not None:
+                    raise _not_refreshed(problem)
+                self.remove(batch)
+                self._refreshed += len(batch)
+        except BrokerRefused as refusal:
+            raise _not_refreshed(refusal) from None
+
+    def _own_publisher(self) -> Publisher:
+        if self._publisher is None:
+            self._publisher = self._opened.enter_context(RabbitPublisher(self._connector))
+        return self._publisher
+
+    def _tell_of_refreshed(self) -> None:
+        refreshed, self._refreshed = self._refreshed, 0
+        if refreshed:
+            text = (
+                f"{refreshed} of these messages were put into {self._connector.queue} anew: this quorum "
+                "queue counts how often it hands one out, and drops it beyond its limit"
+            )
+            self.notices.append(Notice(REFRESHED, logging.WARNING, text, {"count": refreshed}))
+
+
+def _as_it_was(delivery: Delivery) -> Outgoing:
+    return Outgoing(delivery.body, unworn(delivery.headers), delivery.properties)
+
+
+def _not_refreshed(why: Exception) -> SettingError:
+    return SettingError(
+        f"this quorum queue counts how often it hands a message out and drops it {LIMIT}; one that wears out "
+        f"cannot be put there anew: {why}",
+        "do not look again: redrive or drop it, with a user who may publish to this queue",
+    )
