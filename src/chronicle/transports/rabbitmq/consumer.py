@@ -5,7 +5,8 @@ Rule 1 (RB2): a delivery belongs to the channel it came on. Every `open` is a ne
 Rule 2 (RB3, RB4): a closed channel, a cancelled consumer and a lost connection are one thing: ConnectionLost
         at the next turn. Everything is opened anew.
 Rule 3: a verdict that moves a message to another queue is the courier's (courier.py): it becomes final, and
-        the message acknowledged, when the broker has confirmed the copy. The courier's end is ours.
+        the message acknowledged, when the broker has confirmed the copy. Until then it is open and takes its
+        place in the prefetch window. The courier's end is ours.
 Rule 4 (RB14): the queue is checked passively, on a channel that may die of it. Only a connector that asks for
         it has its topology made, before every connection: a broker that lost it gets it again.
 """
@@ -99,7 +100,7 @@ class RabbitTransport:
         self.machine.fire(RabbitEvent.OPEN)
         depth = self._probe()
         if self._connector.retry_delays:
-            self._courier = Courier(self._connector, self._poller, self._wait, self._ended)
+            self._courier = Courier(self._connector, self._poller, self._wait, self._ended, self.notices)
             if not self._courier.open(CONNECT_TIMEOUT, stopping):
                 return None
         channel = self._open_channel()
@@ -285,6 +286,8 @@ class RabbitTransport:
         if channel is None or self.machine.state != Rabbit.SHUTTING_DOWN:
             return  # not connected, or cancelled before
         self._look_for_the_end()
+        if self._courier is not None:
+            self._courier.hurry()
         self._ask(
             lambda done: channel.basic_cancel(self._consumer_tag, callback=done),
             min(patience, ANSWER_TIMEOUT),

@@ -4,24 +4,33 @@ Rule 1 (RB7): every message is mandatory, persistent and confirmed. It has arriv
         confirmed it and it did not come back; only then may its source be acknowledged.
 Rule 2 (RB6): it has a connection of its own, on the consumer's poller. An alarm stops only what is published;
         acknowledgements go on. The wait is bounded by the blocked notice, heartbeats and a limit of ours.
-Rule 3: a message that came back, one that the broker refused, and a lost connection are one thing: the whole
-        transport is lost, every unconfirmed message is delivered again. Twice is allowed, never is not.
+Rule 3: a message that came back, or that the broker refused, is published again after a delay that grows;
+        its source stays unacknowledged, and nobody else waits for it. A lost connection, or no answer at all,
+        is the end of the whole transport: every unconfirmed message is delivered again. Twice is allowed,
+        never is not.
 Rule 4 (Z6): body and headers are the bytes that came; only chronicle's own headers are new, and what would
         mislead the broker on the way is left out.
 """
 
 from __future__ import annotations
 
+import heapq
+import logging
 import shlex
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
 from time import monotonic, time
 from typing import Any, Final, Protocol
 
-from pika import exceptions, spec
+from pika import exceptions
 from pika.channel import Channel
 from pika.frame import Method
 
+from chronicle.core.backoff import Backoff
 from chronicle.core.deadletters.death import COPIES, failed, returns_by_expiry
+from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Settlement
 from chronicle.core.topology import dead_letter_queue, retry_queue_name
@@ -30,12 +39,14 @@ from chronicle.errors import BrokerRefused, ConnectionLost, InvalidMessage
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.codec.decode import Unreadable
 from chronicle.transports.rabbitmq.codec.encode import relabelled
+from chronicle.transports.rabbitmq.confirms import CONFIRM_TIMEOUT, Confirms
 from chronicle.transports.rabbitmq.connection import Connection, Encoded
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason
 from chronicle.transports.rabbitmq.poller import Poller
 from chronicle.transports.seam import Connector
 
-CONFIRM_TIMEOUT: Final = 90.0  # longer than the blocked notice may last
+COPY_REFUSED: Final = "message.copy_refused"
+AGAIN: Final = Backoff(1.0, 60.0)  # between two tries to publish a copy that was refused
 ANSWER_TIMEOUT: Final = 10.0
 FRAME_ROOM: Final = 20  # of a content header's frame: its own eight bytes, and twelve before the flags
 NOWHERE: Final = ""  # no queue has this name, so what is sent there comes back
@@ -54,6 +65,17 @@ class Wait(Protocol):
     ) -> bool: ...
 
 
+@dataclass(slots=True)
+class Copy:
+    """A delivery on its way to another queue, as it is published."""
+
+    tag: int
+    settlement: Settlement
+    target: str
+    properties: Encoded
+    refusals: int = 0
+
+
 class Courier:
     """One publishing connection beside a consumer's; the consumer's poller turns it."""
 
@@ -63,6 +85,7 @@ class Courier:
         poller: Poller,
         wait: Wait,
         on_end: Callable[[BaseException], None],
+        notices: deque[Notice],
         *,
         clock: Callable[[], float] = time,
     ) -> None:
@@ -71,14 +94,15 @@ class Courier:
         self._user = address_of(connector.url, connector.extras).user
         self._wait = wait
         self._on_end = on_end
+        self._notices = notices
         self._clock = clock
         self._dead_letters = ""  # the queue that keeps them, if there is one
-        self._sent = 0  # the broker counts publishes per channel from one; so do we
         self._proven = False
         self._blocked = False
-        # By the publish's number: the delivery's tag, its settlement, and when it was sent.
-        self._under_way: dict[int, tuple[int, Settlement, float]] = {}
-        self._carried: set[int] = set()  # tags under way, or arrived and not yet told
+        self._under_way: Confirms[Copy | None] = Confirms()  # None: the proof
+        self._later: list[tuple[float, int, Copy]] = []  # refused, and due again
+        self._order = count()
+        self._carried: set[int] = set()  # tags under way or due again, or arrived and not yet told
         self._arrived: list[tuple[int, Settlement]] = []
         self._channel: Channel | None = None
         parameters = connection_parameters(connector, name=f"{connector.tag} courier")
@@ -148,7 +172,7 @@ class Courier:
 
         Under an alarm the answer has to wait, and consuming does not wait for it.
         """
-        self._publish(NOWHERE, b"", Encoded(b"\0\0"))
+        self._publish(None, NOWHERE, b"", Encoded(b"\0\0"))
         self._wait(lambda: self._proven or self._blocked, ANSWER_TIMEOUT)
 
     # --- carrying -----------------------------------------------------------------------------------
@@ -179,9 +203,8 @@ class Courier:
             return False
         if len(raw) + FRAME_ROOM > self.connection.params.frame_max:
             return False
-        number = self._publish(target, delivery.body, Encoded(raw))
-        self._under_way[number] = (tag, settlement, monotonic())
         self._carried.add(tag)
+        self._send(Copy(tag, settlement, target, Encoded(raw)))
         return True
 
     def arrived(self) -> list[tuple[int, Settlement]]:
@@ -191,41 +214,62 @@ class Courier:
         return arrived
 
     def look(self) -> None:
-        """Tell the owner when it is over without a word from the connection: nonsense, or no answer."""
+        """Publish again what is due; tell the owner when it is over without a word from the connection."""
         if self.connection.fault:
             self._tell(f"what the broker sent cannot be read: {self.connection.fault}")
-        for _, _, since in self._under_way.values():
-            if monotonic() - since > CONFIRM_TIMEOUT:
-                self._tell(f"no confirmation for {CONFIRM_TIMEOUT:.0f}s")
-            break  # the first is the oldest
+        now = monotonic()
+        if self._under_way.overdue(now):
+            self._tell(f"no confirmation for {CONFIRM_TIMEOUT:.0f}s")
+        while self._later and self._later[0][0] <= now:
+            self._send(heapq.heappop(self._later)[2])
 
-    def _publish(self, queue: str, body: bytes, properties: Encoded) -> int:
+    def hurry(self) -> None:
+        """The process stops: what was refused is tried once more without waiting."""
+        later, self._later = self._later, []
+        for _, _, copy in later:
+            self._send(copy)
+
+    def _send(self, copy: Copy) -> None:
+        self._publish(copy, copy.target, copy.settlement.delivery.body, copy.properties)
+
+    def _publish(self, copy: Copy | None, target: str, body: bytes, properties: Encoded) -> None:
         assert self._channel is not None
-        self._sent += 1
+        self._under_way.published(copy, target, monotonic())
         try:
-            self._channel.basic_publish("", queue, body, properties, mandatory=True)
+            self._channel.basic_publish("", target, body, properties, mandatory=True)
         except exceptions.AMQPError as error:  # it is closing, and the reason is on its way or here
             self._ended(error)
-        return self._sent
 
     # --- what the broker says -----------------------------------------------------------------------
 
     def _on_confirm(self, frame: Method[Any]) -> None:
-        """Take an ack or a nack, for one message or for all up to it."""
         self._proven = True
-        number, multiple = frame.method.delivery_tag, frame.method.multiple
-        if not isinstance(frame.method, spec.Basic.Ack):
-            self._tell("the broker did not take a message: its new queue is full or in trouble")
-            return
-        for known in [known for known in self._under_way if known <= number] if multiple else (number,):
-            carried = self._under_way.pop(known, None)
-            if carried is not None:
-                self._arrived.append(carried[:2])
+        for copy, refusal in self._under_way.answered(frame.method):
+            if copy is None:
+                continue
+            if refusal:
+                self._refused(copy, refusal)
+            else:
+                self._arrived.append((copy.tag, copy.settlement))
+
+    def _refused(self, copy: Copy, why: str) -> None:
+        """Keep it for another try, and say so every time: somebody must make room, or the queue."""
+        copy.refusals += 1
+        delay = AGAIN.ceiling(copy.refusals)
+        heapq.heappush(self._later, (monotonic() + delay, next(self._order), copy))
+        facts = {
+            "queue": copy.settlement.delivery.queue,
+            "target": copy.target,
+            "delivery_tag": copy.tag,
+            "attempt": copy.refusals,
+            "delay_ms": round(delay * 1000),
+        }
+        text = f"{self._said(why)}; its message waits, the next try is in {delay:.0f}s"
+        self._notices.append(Notice(COPY_REFUSED, logging.ERROR, text, facts))
 
     def _on_return(self, _channel: Channel, method: Any, _properties: Any, _body: bytes) -> None:
-        # It comes before the confirmation of the same message, so it is told before that counts.
-        if method.routing_key != NOWHERE:
-            self._tell(f"the queue {method.routing_key!r} is gone: a message came back")
+        # It comes before the confirmation of the same message.
+        self._under_way.came_back(method.routing_key)
 
     def _on_blocked(self, _connection: object, _frame: object) -> None:
         self._blocked = True
