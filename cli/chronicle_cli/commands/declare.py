@@ -11,7 +11,7 @@ import click
 
 from chronicle.core.topology import Binding, Exchange, Queue, Step
 from chronicle.engine.job import Exit
-from chronicle.engine.reconnect import reach
+from chronicle.engine.reconnect import bounded, reach
 from chronicle.transports.catalog import declare_topology, planned_topology
 from chronicle_cli import options, report, topology_options
 from chronicle_cli.help import Command, Group, option
@@ -61,7 +61,9 @@ def command(ctx: click.Context, /, dry_run: bool, **_: Any) -> int:
         return Exit.DONE
     # pika tells on stderr what is reported here in one line.
     logging.getLogger("pika").setLevel(logging.CRITICAL)
-    for step, done in reach(partial(declare_topology, connector), ctx.params["startup_timeout"], report.warn):
+    time_to_start = ctx.params["startup_timeout"]
+    attempt = bounded(partial(declare_topology, connector), time_to_start)
+    for step, done in reach(attempt, time_to_start, report.warn):
         click.echo(f"{done}: {step}")
     return Exit.DONE
 

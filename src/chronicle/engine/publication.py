@@ -15,7 +15,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from chronicle.core.deadletters.death import undead
 from chronicle.core.delivery import Delivery
-from chronicle.engine.reconnect import reach
+from chronicle.engine.reconnect import bounded, reach
 from chronicle.engine.signals import STOPPING
 from chronicle.transports.catalog import open_publisher
 from chronicle.transports.seam import Connector, Outgoing, Publisher
@@ -88,10 +88,10 @@ def in_batches(messages: Iterable[Delivery]) -> Iterator[list[Outgoing]]:
 def reached(connector: Connector, startup_timeout: float, tell: Callable[[str], None]) -> Iterator[Publisher]:
     """A connected publisher; an absent broker is tried again until the time is over (D-9)."""
 
-    def connected() -> Publisher:
-        return open_publisher(connector).__enter__()
+    def connected(stopping: Callable[[], bool]) -> Publisher:
+        return open_publisher(connector, stopping).__enter__()
 
-    publisher = reach(connected, startup_timeout, tell)
+    publisher = reach(bounded(connected, startup_timeout), startup_timeout, tell)
     try:
         yield publisher
     finally:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from chronicle.core.topology import Done, QueueOptions, Step, plan
 from chronicle.errors import SettingError
-from chronicle.transports.seam import Connector, Publisher, Transport
+from chronicle.transports.seam import Connector, Publisher, Transport, never
 
 KNOWN: Final = ("amqp", "amqps", "local")
 LATER: Final = ("redis", "rediss", "kafka", "kafka+ssl")
@@ -40,15 +41,15 @@ def open_transport(connector: Connector) -> Transport:
     return RabbitTransport(connector)
 
 
-def open_publisher(connector: Connector) -> Publisher:
-    """The publisher for this URL; it connects when it is entered."""
+def open_publisher(connector: Connector, stopping: Callable[[], bool] = never) -> Publisher:
+    """The publisher for this URL; it connects when it is entered, unless `stopping()` turns true before."""
     if scheme_of(connector.url) == "local":
         from chronicle.transports.local import LocalPublisher
 
         return LocalPublisher(connector)
     from chronicle.transports.rabbitmq.publisher import RabbitPublisher
 
-    return RabbitPublisher(connector)
+    return RabbitPublisher(connector, stopping)
 
 
 def planned_topology(connector: Connector) -> tuple[Step, ...]:
@@ -60,10 +61,13 @@ def planned_topology(connector: Connector) -> tuple[Step, ...]:
     return plan(connector.queue, connector.declare or QueueOptions())
 
 
-def declare_topology(connector: Connector) -> tuple[tuple[Step, Done], ...]:
+def declare_topology(
+    connector: Connector, stopping: Callable[[], bool] = never
+) -> tuple[tuple[Step, Done], ...]:
     """Make what is missing of the planned topology; what became of each step.
 
-    BrokerRefused explains what is there and differs; then nothing was changed.
+    BrokerRefused explains what is there and differs; then nothing was changed. BrokerUnreachable when there
+    was no answer before `stopping()` turned true.
     """
     if scheme_of(connector.url) == "local":
         from chronicle.transports.local.topology import declare as declare_local
@@ -71,4 +75,4 @@ def declare_topology(connector: Connector) -> tuple[tuple[Step, Done], ...]:
         return declare_local(connector)
     from chronicle.transports.rabbitmq.topology import declare as declare_rabbit
 
-    return declare_rabbit(connector, planned_topology(connector))
+    return declare_rabbit(connector, planned_topology(connector), stopping)

@@ -27,6 +27,15 @@ from chronicle.core.topology import QueueOptions
 from chronicle.errors import SettingError
 
 
+def never() -> bool:
+    """Nobody wants to stop."""
+    return False
+
+
+def nothing() -> None:
+    """There is nothing to do meanwhile."""
+
+
 class DeadLetterKeeper(StrEnum):
     """Who keeps the dead letters of a queue."""
 
@@ -174,5 +183,9 @@ class Publisher(Protocol):
 
     def __exit__(self, *exc: object) -> None: ...
 
-    def publish(self, batch: Sequence[Outgoing]) -> None:
-        """Return when the broker has confirmed them all; raise if it did not take one."""
+    def publish(self, batch: Sequence[Outgoing], meanwhile: Callable[[], None] = nothing) -> None:
+        """Return when the broker has confirmed them all; raise if it did not take one.
+
+        While it waits, `meanwhile` is called at least every quarter of a second: for those who have another
+        connection to serve.
+        """

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from time import monotonic, time
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pika import exceptions
 from pika.channel import Channel
@@ -40,14 +40,13 @@ from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.codec.decode import Unreadable
 from chronicle.transports.rabbitmq.codec.encode import relabelled
 from chronicle.transports.rabbitmq.confirms import CONFIRM_TIMEOUT, Confirms
-from chronicle.transports.rabbitmq.connection import Connection, Encoded
+from chronicle.transports.rabbitmq.connection import Encoded
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason
-from chronicle.transports.rabbitmq.poller import Poller
+from chronicle.transports.rabbitmq.session import ANSWER_TIMEOUT, Session
 from chronicle.transports.seam import Connector
 
 COPY_REFUSED: Final = "message.copy_refused"
 AGAIN: Final = Backoff(1.0, 60.0)  # between two tries to publish a copy that was refused
-ANSWER_TIMEOUT: Final = 10.0
 FRAME_ROOM: Final = 20  # of a content header's frame: its own eight bytes, and twelve before the flags
 NOWHERE: Final = ""  # no queue has this name, so what is sent there comes back
 # Counts of a stay in a queue that is over, and orders to the broker to copy a message to further queues.
@@ -55,14 +54,6 @@ LEFT_BEHIND: Final = frozenset(
     (b"x-delivery-count", b"x-acquired-count", *(name.encode() for name in COPIES))
 )
 X_DEATH: Final = frozenset((b"x-death",))
-
-
-class Wait(Protocol):
-    """Turns the poller until a condition holds; False when told to stop, an error when all is over."""
-
-    def __call__(
-        self, done: Callable[[], bool], patience: float, stopping: Callable[[], bool] = ...
-    ) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -77,14 +68,12 @@ class Copy:
 
 
 class Courier:
-    """One publishing connection beside a consumer's; the consumer's poller turns it."""
+    """One publishing connection beside a consumer's, in the consumer's session."""
 
     def __init__(
         self,
         connector: Connector,
-        poller: Poller,
-        wait: Wait,
-        on_end: Callable[[BaseException], None],
+        session: Session,
         notices: deque[Notice],
         *,
         clock: Callable[[], float] = time,
@@ -92,8 +81,7 @@ class Courier:
         self._connector = connector
         self._place = place(connector)
         self._user = address_of(connector.url, connector.extras).user
-        self._wait = wait
-        self._on_end = on_end
+        self._session = session
         self._notices = notices
         self._clock = clock
         self._dead_letters = ""  # the queue that keeps them, if there is one
@@ -106,19 +94,17 @@ class Courier:
         self._arrived: list[tuple[int, Settlement]] = []
         self._channel: Channel | None = None
         parameters = connection_parameters(connector, name=f"{connector.tag} courier")
-        self.connection = Connection(parameters, poller, self._ended)
+        self._connection = session.start(parameters, self._ended)
 
     # --- opening ------------------------------------------------------------------------------------
 
-    def open(self, patience: float, stopping: Callable[[], bool]) -> bool:
-        """Connect, look at the queues, prove the right to publish; False when told to stop before.
+    def open(self) -> None:
+        """Connect, look at the queues, prove the right to publish.
 
         Raises BrokerRefused when a retry queue is missing or publishing is not allowed.
         """
-        connection = self.connection
-        if not self._wait(lambda: bool(connection.is_open), patience, stopping):
-            return False
-        connection.add_on_connection_blocked_callback(self._on_blocked)
+        self._session.log_in(self._connection)
+        self._connection.add_on_connection_blocked_callback(self._on_blocked)
         queue, delays = self._connector.queue, self._connector.retry_delays
         missing = [name for delay in delays if not self._is_there(name := retry_queue_name(queue, delay))]
         if missing:
@@ -132,40 +118,34 @@ class Courier:
             self._dead_letters = dead_letter_queue(queue)
         self._open_channel()
         self._prove()
-        return True
 
     def _is_there(self, queue: str) -> bool:
-        """Look passively, on a channel that may die of it (RB14)."""
-        answers: list[Any] = []
-
-        def ask(opened: Channel) -> None:
-            opened.add_on_close_callback(lambda _channel, error: answers.append(error))
-            opened.queue_declare(queue, passive=True, callback=answers.append)
-
-        channel = self.connection.channel(on_open_callback=ask)
-        self._wait(lambda: bool(answers), ANSWER_TIMEOUT)
-        answer = answers[0]
-        if isinstance(answer, exceptions.ChannelClosedByBroker) and answer.reply_code == 404:
-            return False
-        if isinstance(answer, BaseException):
-            raise BrokerRefused(
-                f"{self._place}: the broker does not let us look at the queue {queue!r}: {reason(answer)}",
-                "retry:N needs a user that may use this queue and publish to the default exchange",
+        """Look passively (RB14)."""
+        try:
+            self._session.try_out(
+                self._connection,
+                lambda channel, done: channel.queue_declare(queue, passive=True, callback=done),
             )
-        channel.close()
+        except exceptions.ChannelClosedByBroker as closed:
+            if closed.reply_code == 404:
+                return False
+            raise BrokerRefused(
+                f"{self._place}: the broker does not let us look at the queue {queue!r}: {reason(closed)}",
+                "retry:N needs a user that may use this queue and publish to the default exchange",
+            ) from None
         return True
 
     def _open_channel(self) -> None:
-        ready: list[object] = []
+        def confirm(done: Callable[[Any], None]) -> None:
+            def opened(channel: Channel) -> None:
+                self._channel = channel
+                channel.add_on_close_callback(self._on_closed)
+                channel.add_on_return_callback(self._on_return)
+                channel.confirm_delivery(self._on_confirm, callback=done)
 
-        def confirm(channel: Channel) -> None:
-            self._channel = channel
-            channel.add_on_close_callback(self._on_closed)
-            channel.add_on_return_callback(self._on_return)
-            channel.confirm_delivery(self._on_confirm, callback=ready.append)
+            self._connection.channel(on_open_callback=opened)
 
-        self.connection.channel(on_open_callback=confirm)
-        self._wait(lambda: bool(ready), ANSWER_TIMEOUT)
+        self._session.ask(confirm)
 
     def _prove(self) -> None:
         """Send an empty message nowhere: whether this user may publish shows in no other way.
@@ -173,7 +153,7 @@ class Courier:
         Under an alarm the answer has to wait, and consuming does not wait for it.
         """
         self._publish(None, NOWHERE, b"", Encoded(b"\0\0"))
-        self._wait(lambda: self._proven or self._blocked, ANSWER_TIMEOUT)
+        self._session.wait(lambda: self._proven or self._blocked, ANSWER_TIMEOUT)
 
     # --- carrying -----------------------------------------------------------------------------------
 
@@ -201,7 +181,7 @@ class Courier:
             raw = relabelled(envelope, ours, without, self._user)
         except (Unreadable, InvalidMessage):
             return False
-        if len(raw) + FRAME_ROOM > self.connection.params.frame_max:
+        if len(raw) + FRAME_ROOM > self._connection.params.frame_max:
             return False
         self._carried.add(tag)
         self._send(Copy(tag, settlement, target, Encoded(raw)))
@@ -215,11 +195,11 @@ class Courier:
 
     def look(self) -> None:
         """Publish again what is due; tell the owner when it is over without a word from the connection."""
-        if self.connection.fault:
-            self._tell(f"what the broker sent cannot be read: {self.connection.fault}")
+        if self._connection.fault:
+            self._session.look()
         now = monotonic()
         if self._under_way.overdue(now):
-            self._tell(f"no confirmation for {CONFIRM_TIMEOUT:.0f}s")
+            self._session.ended(ConnectionLost(self._said(f"no confirmation for {CONFIRM_TIMEOUT:.0f}s")))
         while self._later and self._later[0][0] <= now:
             self._send(heapq.heappop(self._later)[2])
 
@@ -278,7 +258,7 @@ class Courier:
         if isinstance(error, exceptions.ChannelClosedByClient):
             return
         if isinstance(error, exceptions.ChannelClosedByBroker) and error.reply_code == 403:
-            self._on_end(
+            self._session.ended(
                 BrokerRefused(
                     f"{self._place}: this user may not publish to the default exchange, which retry:N needs",
                     "give it the permission to write to amq.default",
@@ -289,10 +269,7 @@ class Courier:
 
     def _ended(self, error: BaseException) -> None:
         # Before it was ever open the error may be a refusal, which the owner can tell.
-        self._on_end(ConnectionLost(self._said(reason(error))) if self._channel else error)
-
-    def _tell(self, problem: str) -> None:
-        self._on_end(ConnectionLost(self._said(problem)))
+        self._session.ended(ConnectionLost(self._said(reason(error))) if self._channel else error)
 
     def _said(self, problem: str) -> str:
         return f"{self._place}, publishing: {problem}"
