@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import struct
 import time
@@ -203,8 +204,21 @@ def test_headers_that_fill_a_frame_are_dead_lettered_by_the_broker(line: Line) -
     first.handle = (*first.handle[:2], encode({"large": "x" * 131_072}, {}))
     (final,) = line.settle(line.retry(first))
     assert (final.fate, final.verdict.action) == (Fate.DONE, Action.DEAD_LETTER)
-    assert "headers cannot be passed on" in final.error
+    assert "headers cannot be passed on" in final.verdict.reason
     assert line.queues.depth(line.waiting) == 0
+
+
+def test_RB11_headers_that_nobody_can_move_are_kept_back_and_requeued(line: Line) -> None:
+    """They fill a frame, and their forged x-death would make the broker lose them; never a hot loop."""
+    line.publish(b"body", encode({"x-death": [9]}, {}))
+    first = line.receive()
+    assert first.headers == {"x-death": [9]}
+    first.handle = (*first.handle[:2], encode({"large": "x" * 131_072}, {}))
+    assert list(line.transport.settle([line.retry(first)])) == []
+    (final,) = line.settle_nothing(1)
+    assert (final.fate, final.verdict.action, final.verdict.delay) == (Fate.DONE, Action.REQUEUE, 1.0)
+    assert "so it stays in its queue" in final.verdict.reason
+    assert line.receive().redelivered
 
 
 def test_a_verdict_given_twice_is_carried_out_once(line: Line) -> None:
@@ -227,6 +241,20 @@ def test_a_verdict_from_another_epoch_is_stale(line: Line) -> None:
     assert [final.fate for final in line.settle(line.retry(before))] == [Fate.STALE]
     assert line.receive().redelivered
     assert line.queues.depth(line.waiting) == 0
+
+
+@pytest.mark.parametrize("why", list(Closing))
+def test_a_closed_transport_keeps_no_connection(rabbit: Broker, why: Closing) -> None:
+    """RB2: without waiting for the broker, or for the garbage collector: what was held is free at once."""
+    gc.disable()
+    try:
+        with Proxy(rabbit.url) as proxy:
+            line = Line(rabbit.queues, quorum=False, url=proxy.url_for(rabbit.url))
+            assert proxy.connections == 2
+            line.transport.close(why)
+            wait_for(lambda: proxy.connections == 0, PATIENCE / 6, "both connections to end")
+    finally:
+        gc.enable()
 
 
 def test_RB7_nothing_is_final_without_a_confirmation(rabbit: Broker) -> None:

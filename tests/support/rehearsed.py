@@ -96,7 +96,7 @@ def retries(message: Any, delivery: Delivery) -> bool:
 
 
 def retries_forever(message: Any, delivery: Delivery) -> bool:
-    """Asks for one more try at once, whatever it gets; for as many milliseconds as the message says."""
+    """Asks for one more try, whatever it gets, after as many seconds as the message says."""
     _note(message, delivery)
     raise chronicle.Retry("not yet", after=message.get("after"))
 

@@ -238,9 +238,7 @@ class LocalTransport:
         return Fate.DONE if done else Fate.STALE
 
     def _back_at(self, settlement: Settlement) -> int | None:
-        delay = settlement.verdict.delay
-        if delay is None:
-            delay = self.promises.backoff.ceiling(settlement.delivery.attempts)
+        delay = settlement.verdict.delay or 0.0
         return math.ceil((self._clock() + delay) * 1000) if delay > 0 else None
 
     def _delivery(self, row: Row, owner: Owner) -> Delivery:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import assert_never
 
 from pika.channel import Channel
@@ -26,6 +25,7 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
+from chronicle.core.policy import cannot_move, grown
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.core.states import RABBIT, Rabbit, RabbitEvent
 from chronicle.core.topology import plan
@@ -42,6 +42,8 @@ from chronicle.transports.rabbitmq.topology import declare
 from chronicle.transports.seam import Closing, Connector, DeadLetterKeeper, Promises
 
 NAME = "rabbitmq"
+HOLDS = 600.0  # far below the broker's consumer_timeout, which closes the channel after half an hour (RB15)
+UNSENDABLE = "its headers cannot be passed on to another queue"
 ENDINGS = {
     Closing.LOST: RabbitEvent.FAILED,
     Closing.SETTLED: RabbitEvent.ALL_SETTLED,
@@ -56,6 +58,7 @@ class RabbitTransport:
         self.promises = Promises(
             NAME,
             dead_letters=DeadLetterKeeper.BROKER,
+            holds=HOLDS,
             retries=bool(connector.retry_delays),
             backoff=Backoff(0.25, 10.0),
         )
@@ -199,7 +202,9 @@ class RabbitTransport:
         self._look_for_the_end()
         arrived = courier.arrived() if courier is not None else ()
         for tag, settlement in arrived:
-            settlement.fate = Fate.DONE if ledger.ack(tag) else Fate.STALE
+            is_copied = settlement.verdict.action is not Action.REQUEUE
+            known = ledger.ack(tag) if is_copied else ledger.nack(tag, requeue=True)
+            settlement.fate = Fate.DONE if known else Fate.STALE
         frames = ledger.flush()
         if frames:
             connection.emit(frames)
@@ -219,12 +224,15 @@ class RabbitTransport:
         if courier.send(tag, envelope, settlement):
             return True
         # Headers that fill a whole frame: no client can send them, but the broker itself can move them.
-        safe = not breaks_the_broker(settlement.delivery.headers)
-        does = "dead-letters it" if safe else "has it back: its forged x-death would make it vanish"
-        settlement.error = f"its headers cannot be passed on to another queue; the broker {does}"
-        action = Action.DEAD_LETTER if safe else Action.REQUEUE
-        settlement.verdict = replace(settlement.verdict, action=action)
-        return False
+        delivery = settlement.delivery
+        verdict = cannot_move(
+            settlement.verdict, UNSENDABLE, broker_can=not breaks_the_broker(delivery.headers)
+        )
+        settlement.verdict = grown(verdict, delivery.attempts)
+        if verdict.action is Action.DEAD_LETTER:
+            return False
+        courier.keep(tag, settlement)
+        return True
 
     def is_empty(self) -> bool | None:
         session, channel = self._session, self._channel

@@ -63,7 +63,7 @@ class Copy:
     tag: int
     settlement: Settlement
     target: str
-    properties: Encoded
+    properties: Encoded | None  # None: nobody can publish it, it is only kept back
     refusals: int = 0
 
 
@@ -187,8 +187,14 @@ class Courier:
         self._send(Copy(tag, settlement, target, Encoded(raw)))
         return True
 
+    def keep(self, tag: int, settlement: Settlement) -> None:
+        """Keep a delivery that nobody can publish back for its delay; then it is its own queue's again."""
+        self._carried.add(tag)
+        kept = Copy(tag, settlement, settlement.delivery.queue, None)
+        self._send_later(kept, settlement.verdict.delay or 0.0)
+
     def arrived(self) -> list[tuple[int, Settlement]]:
-        """The deliveries, with their tags, that are safe in their new queue since the last call."""
+        """The deliveries, with their tags, that are safe in their queue since the last call."""
         arrived, self._arrived = self._arrived, []
         self._carried.difference_update(tag for tag, _ in arrived)
         return arrived
@@ -210,7 +216,13 @@ class Courier:
             self._send(copy)
 
     def _send(self, copy: Copy) -> None:
-        self._publish(copy, copy.target, copy.settlement.delivery.body, copy.properties)
+        if copy.properties is None:
+            self._arrived.append((copy.tag, copy.settlement))
+        else:
+            self._publish(copy, copy.target, copy.settlement.delivery.body, copy.properties)
+
+    def _send_later(self, copy: Copy, delay: float) -> None:
+        heapq.heappush(self._later, (monotonic() + delay, next(self._order), copy))
 
     def _publish(self, copy: Copy | None, target: str, body: bytes, properties: Encoded) -> None:
         assert self._channel is not None
@@ -236,7 +248,7 @@ class Courier:
         """Keep it for another try, and say so every time: somebody must make room, or the queue."""
         copy.refusals += 1
         delay = AGAIN.ceiling(copy.refusals)
-        heapq.heappush(self._later, (monotonic() + delay, next(self._order), copy))
+        self._send_later(copy, delay)
         facts = {
             "queue": copy.settlement.delivery.queue,
             "target": copy.target,
