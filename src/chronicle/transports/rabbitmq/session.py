@@ -167,17 +167,24 @@ class Session:
             self.ended(error)
 
     def close(self, patience: float) -> None:
-        """Let go of everything; wait at most so long for the broker to say goodbye. Never raises."""
+        """Let go of everything; wait at most so long for the broker to say goodbye. Never raises.
+
+        The sockets are closed in any case: as long as one is open, the broker keeps what was held on it.
+        """
         try:
             for connection in self._connections:
                 if not (connection.is_closed or connection.is_closing):
                     connection.close()
             deadline = monotonic() + patience
+            self.poller.turn(0.0)  # what can be sent goes out
             while any(not connection.is_closed for connection in self._connections):
                 left = deadline - monotonic()
                 if left <= 0:
                     break
                 self.poller.turn(left)
+            for connection in self._connections:
+                connection.hang_up()
+            self.poller.catch_up()
         except Exception:
             # It was going anyway. pika asserts something untrue when a login is called off in the middle.
             pass
