@@ -61,7 +61,6 @@ def test_a_bounded_run_that_asks_a_frozen_broker_can_be_stopped(
 ) -> None:
     """R-004-2: `--until-empty` waits for the broker's word, and a signal ends the wait."""
     campaign = on_rabbit("frozen", queues=node.queues)
-    # An empty queue that is asked over and over: consumers of other queues keep it from being quiet.
     campaign.send(1, seconds=1.5)
     process = campaign.consume(chronicle, "--until-empty", "--drain-timeout", "1s")
     campaign.wait_started(1)

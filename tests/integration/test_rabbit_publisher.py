@@ -13,6 +13,7 @@ from chronicle.transports.rabbitmq.publisher import RabbitPublisher
 from chronicle.transports.seam import Connector, Outgoing
 from support.fixtures import Broker
 from support.proxy import Mode, Proxy
+from support.waiting import wait_for
 
 MESSAGES = [Outgoing(b"%d" % number) for number in range(100)]
 
@@ -104,6 +105,7 @@ def test_connecting_can_be_called_off(rabbit: Broker, queue: str) -> None:
         publisher = RabbitPublisher(Connector(proxy.url_for(rabbit.url), queue), lambda: next(asked))
         with pytest.raises(BrokerUnreachable), publisher:
             pass
+        wait_for(lambda: proxy.connections == 0, 30, "the connection to end")
 
 
 def test_a_port_that_never_answers_is_given_up(rabbit: Broker, queue: str) -> None:

@@ -9,6 +9,7 @@ Rule 3 (RB14): a question that the broker may answer by closing the channel has 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final, Self
 
@@ -171,22 +172,25 @@ class Session:
 
         The sockets are closed in any case: as long as one is open, the broker keeps what was held on it.
         """
-        try:
-            for connection in self._connections:
+        # It is going anyway. pika asserts something untrue when a login is called off in the middle.
+        for connection in self._connections:
+            with suppress(Exception):
                 if not (connection.is_closed or connection.is_closing):
                     connection.close()
-            deadline = monotonic() + patience
-            self.poller.turn(0.0)  # what can be sent goes out
-            while any(not connection.is_closed for connection in self._connections):
-                left = deadline - monotonic()
-                if left <= 0:
-                    break
-                self.poller.turn(left)
-            for connection in self._connections:
+        with suppress(Exception):
+            self._see_off(patience)
+        for connection in self._connections:
+            with suppress(Exception):
                 connection.hang_up()
+        with suppress(Exception):
             self.poller.catch_up()
-        except Exception:
-            # It was going anyway. pika asserts something untrue when a login is called off in the middle.
-            pass
-        finally:
-            self.poller.close()
+        self.poller.close()
+
+    def _see_off(self, patience: float) -> None:
+        deadline = monotonic() + patience
+        self.poller.turn(0.0)  # what can be sent goes out
+        while any(not connection.is_closed for connection in self._connections):
+            left = deadline - monotonic()
+            if left <= 0:
+                break
+            self.poller.turn(left)
