@@ -75,7 +75,7 @@ def test_an_absent_broker_ends_with_three(tmp_path: Path, lines: Path) -> None:
     said = run(*args, str(lines), cwd=tmp_path)
     assert said.code == 3
     assert "trying again" in said.err
-    assert said.problems == ["chronicle: no connection to 127.0.0.1:1/: connection refused"]
+    assert said.problems == ["chronicle: 127.0.0.1:1/: connection refused"]
 
 
 def test_a_damaged_record_in_the_middle_says_how_many_are_confirmed(tmp_path: Path, lines: Path) -> None:

@@ -150,16 +150,16 @@ def test_a_retry_queue_deleted_under_way(
 ) -> None:
     """F7, RB7: nothing is acknowledged without a confirmation; errors are told until the queue is back."""
     campaign = made(on_rabbit, rabbit.queues)
-    process = begin(campaign, chronicle, *options(50), *WORK, syncer="patient")
+    process = begin(campaign, chronicle, *options(50), *WORK, "--prefetch", "5", syncer="patient")
     rabbit.queues.delete(retry_queue_name(campaign.queue, DELAYS[0]))
     campaign.send(5, tries=2)
-    wait_for_lines(process, "connection.retry", 2, PATIENCE)
-    assert process.running
-    lost, tries = process.lines("connection.lost")[0], process.lines("connection.retry")
-    assert "is gone: a message came back" in lost["text"]
-    assert all(line["level"] == "error" and "to wait in for another try" in line["text"] for line in tries)
+    wait_for_lines(process, "message.copy_refused", 10, PATIENCE)
+    refused = process.lines("message.copy_refused")
+    assert all(line["level"] == "error" and "is gone" in line["text"] for line in refused)
+    assert len({line["delivery_tag"] for line in refused}) == 5
     assert not process.lines("message.retried")
-    wait_for(lambda: rabbit.queues.depth(campaign.queue) == 5, PATIENCE, "all messages to be back")
+    assert not process.lines("connection.lost")
+    assert rabbit.node.counts(campaign.queue) == (0, 5)
 
     again = retry_queue(campaign.queue, DELAYS[0])
     rabbit.queues.declare(again.name, again.arguments)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from chronicle.core.outcome import Action
+from chronicle.core.outcome import Action, Verdict
+from chronicle.core.policy import grown
 from chronicle.core.settlement import Fate
 from chronicle.errors import BrokerRefused, ConnectionLost, SettingError
 from chronicle.transports.local import schema
@@ -278,7 +279,7 @@ def test_a_growing_delay_is_kept_and_never_a_hot_loop(file: Path) -> None:
     for _ in range(3):
         (delivery,) = transport.receive(1, 0)
         again = verdict(delivery, Action.REQUEUE)
-        again.verdict = type(again.verdict)(Action.REQUEUE, "again", None)
+        again.verdict = grown(Verdict(Action.REQUEUE, "again", None), delivery.attempts)
         settle(transport, again)
         before = now
         while not (back := transport.receive(1, 0)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from time import monotonic
 
 import pytest
 
@@ -12,6 +13,7 @@ from chronicle.transports.rabbitmq.publisher import RabbitPublisher
 from chronicle.transports.seam import Connector, Outgoing
 from support.fixtures import Broker
 from support.proxy import Mode, Proxy
+from support.waiting import wait_for
 
 MESSAGES = [Outgoing(b"%d" % number) for number in range(100)]
 
@@ -74,6 +76,36 @@ def test_confirmations_that_do_not_come_end_in_an_error(rabbit: Broker, queue: s
             with pytest.raises(ConnectionLost):
                 publisher.publish(MESSAGES)
             assert publisher.confirmed == 0
+
+
+def test_others_are_served_while_it_waits_for_confirmations(rabbit: Broker, queue: str) -> None:
+    """RB5: whoever moves messages has another connection, whose heartbeats must go on."""
+    served: list[float] = []
+    with (
+        Proxy(rabbit.url) as proxy,
+        RabbitPublisher(Connector(proxy.url_for(rabbit.url), queue)) as publisher,
+    ):
+
+        def meanwhile() -> None:
+            served.append(monotonic())
+            if served[-1] - served[0] > 2.0:
+                proxy.set(Mode.PASS)
+
+        proxy.set(Mode.BLACK_HOLE)
+        publisher.publish(MESSAGES, meanwhile)
+        assert publisher.confirmed == len(MESSAGES)
+    assert len(served) >= 4
+
+
+def test_connecting_can_be_called_off(rabbit: Broker, queue: str) -> None:
+    """R-004-2: a silent peer keeps nobody who wants to stop."""
+    with Proxy(rabbit.url) as proxy:
+        proxy.set(Mode.BLACK_HOLE)
+        asked = iter([False, False, True])
+        publisher = RabbitPublisher(Connector(proxy.url_for(rabbit.url), queue), lambda: next(asked))
+        with pytest.raises(BrokerUnreachable), publisher:
+            pass
+        wait_for(lambda: proxy.connections == 0, 30, "the connection to end")
 
 
 def test_a_port_that_never_answers_is_given_up(rabbit: Broker, queue: str) -> None:

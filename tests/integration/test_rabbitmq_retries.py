@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import time
@@ -108,6 +109,22 @@ def test_a_message_that_gets_well_is_acknowledged(stage: Stage) -> None:
     assert counted(process) == {"received": 6, "ack": 2, "nack": 4, "retried": 4}
     assert [stage.queues.depth(queue) for queue in (stage.queue, stage.dead)] == [0, 0]
     assert waiting(stage.queues, stage.queue) == 0
+
+
+@pytest.mark.parametrize("after", [None, 0.2], ids=["its own step", "a step that is long enough"])
+def test_asking_for_another_try_counts_like_a_failure(stage: Stage, after: float | None) -> None:
+    """D-2, D-16: a syncer that raises Retry for ever has its N tries, each after a wait, and no more."""
+    stage.publish(json.dumps({"after": after}).encode())
+    process = stage.start("retries_forever", *options(3), "--schema", "json")
+    (letter,) = stage.dead_letters(1)
+    stop(process)
+    calls = stage.calls()
+    assert [call["attempts"] for call in calls] == [1, 2, 3]
+    waits = [later["at"] - earlier["at"] for earlier, later in pairwise(calls)]
+    steps = DELAYS if after is None else (DELAYS[1], DELAYS[1])
+    assert all(wait >= step for wait, step in zip(waits, steps, strict=True))
+    assert counted(process) == {"received": 3, "nack": 3, "retried": 2, "dead_lettered": 1}
+    assert letter.headers["x-chronicle-attempts"] == 3
 
 
 def test_one_try_is_no_retry(stage: Stage) -> None:

@@ -14,6 +14,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from chronicle.errors import BrokerRefused
+from chronicle.transports.rabbitmq.consumer import RabbitTransport
+from chronicle.transports.seam import Closing, Connector
 from support import samples
 from support.certs import Pair
 from support.fixtures import Broker, StartChronicle, StartNode
@@ -21,6 +24,7 @@ from support.process import ChronicleProcess
 from support.proxy import Proxy
 from support.rabbit import RabbitNode, free_ports
 from support.stage import PATIENCE, Stage, counted, stopped
+from support.waiting import wait_for
 
 BODY: Final = samples.body("action-plain.json")
 SECRET: Final = "c4nary/p@ss wörd"
@@ -117,13 +121,39 @@ def test_an_unknown_queue_is_refused_and_not_made(stage: Stage) -> None:
 
 
 def test_a_stream_is_refused(stage: Stage) -> None:
-    """RB18: an ack in a stream settles nothing."""
+    """RB18: an ack in a stream settles nothing; nobody waits for its first message to find that out."""
     name = stage.queues.declare(stage.queues.name("stream"), {"x-queue-type": "stream"})
     process = stage.start("yes", queue=name)
-    process.wait_for_line("consumer.ready", PATIENCE)
-    stage.queues.publish(name, BODY)
     assert_refused(process, "is a stream", name)
-    assert stage.calls() == []
+    assert not process.lines("consumer.ready")
+
+
+@pytest.mark.parametrize("quorum", [False, True], ids=["classic", "quorum"])
+def test_asking_whether_it_is_a_stream_disturbs_no_message(stage: Stage, quorum: bool) -> None:
+    """RB18: nothing is handed out before the consumer is ready, so nothing comes back as redelivered."""
+    queue = stage.queues.declare(stage.queues.name("asked"), quorum=quorum)
+    stage.queues.publish(queue, BODY, BODY)
+    process = stage.consume("yes", queue=queue)
+    assert process.returncode == 0, process.stderr
+    assert [(call["redelivered"], call["attempts"]) for call in stage.calls()] == [(False, 1)] * 2
+
+
+def test_a_stream_made_in_the_place_of_a_queue_is_refused_at_its_first_message(stage: Stage) -> None:
+    """RB18: a broker is asked once; after that the messages tell."""
+    queues = stage.queues
+    queue = queues.declare(queues.name("changed"))
+    transport = RabbitTransport(Connector(stage.url, queue))
+    transport.open(lambda: False)
+    transport.close(Closing.LOST)
+    queues.delete(queue)
+    queues.declare(queue, {"x-queue-type": "stream"})
+    transport.open(lambda: False)
+    try:
+        queues.publish(queue, BODY)
+        with pytest.raises(BrokerRefused, match="is a stream"):
+            wait_for(lambda: transport.receive(1, 0.1), PATIENCE, "a message", every=0)
+    finally:
+        transport.close()
 
 
 def test_a_broker_that_is_not_there_is_given_up(stage: Stage) -> None:

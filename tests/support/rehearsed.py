@@ -27,6 +27,12 @@ def no(message: Any, delivery: Delivery) -> bool:
     return False
 
 
+def as_told(message: Any, delivery: Delivery) -> bool:
+    """What the message itself asks for."""
+    _note(message, delivery)
+    return bool(message["ok"])
+
+
 def no_then_yes(message: Any, delivery: Delivery) -> bool:
     _note(message, delivery)
     return delivery.redelivered
@@ -87,6 +93,12 @@ def retries(message: Any, delivery: Delivery) -> bool:
     if not delivery.redelivered:
         raise chronicle.Retry(f"later: {message}", after=0.2)
     return True
+
+
+def retries_forever(message: Any, delivery: Delivery) -> bool:
+    """Asks for one more try, whatever it gets, after as many seconds as the message says."""
+    _note(message, delivery)
+    raise chronicle.Retry("not yet", after=message.get("after"))
 
 
 def third_time(message: Any, delivery: Delivery) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 
 from chronicle.core.topology import Done, Queue, Step
 from chronicle.errors import SettingError
-from chronicle.transports.broker import Broker, UrlFacts
+from chronicle.transports.broker import Broker, Stopping, UrlFacts
 from chronicle.transports.holding import HoldingReader
 from chronicle.transports.memory import MemoryTransport
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
@@ -23,7 +23,7 @@ def transport(_connector: Connector) -> Transport:
     return MemoryTransport(())
 
 
-def publisher(_connector: Connector) -> Publisher:
+def publisher(_connector: Connector, _stopping: Stopping) -> Publisher:
     raise NotImplementedError
 
 
@@ -35,7 +35,7 @@ def plan(connector: Connector) -> tuple[Step, ...]:
     return (Queue(connector.queue),)
 
 
-def declare(connector: Connector) -> tuple[tuple[Step, Done], ...]:
+def declare(connector: Connector, _stopping: Stopping) -> tuple[tuple[Step, Done], ...]:
     return tuple((step, Done.MADE) for step in plan(connector))
 
 

@@ -1,6 +1,7 @@
 """What becomes of a message.
 
-Rule 1: every outcome turns into a verdict here and nowhere else.
+Rule 1: every outcome turns into a verdict here and nowhere else. Who finds out later that a verdict cannot be
+        carried out as it is brings the fact here and gets another one.
 Rule 2: this file knows no broker, no clock and no thread.
 Rule 3: only Synced is acknowledged, unless the operator asked for `--on-failure ack` by name.
 """
@@ -8,10 +9,11 @@ Rule 3: only Synced is acknowledged, unless the operator asked for `--on-failure
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, assert_never
 
+from chronicle.core.backoff import Backoff
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import (
     Action,
@@ -94,6 +96,7 @@ class Policy:
 
 
 REHEARSED_TRIES: Final = 10
+GROWING: Final = Backoff(initial=1.0, maximum=60.0)  # for another try that names no delay
 ACKED = Verdict(Action.ACK, "synced")
 
 
@@ -132,8 +135,8 @@ def _decide(outcome: Outcome, delivery: Delivery, policy: Policy) -> Verdict:
                 return requeue_once(reason, delivery)
             return Verdict(Action.DEAD_LETTER, reason)
         case Asked(ask=Retry(after=after), reason=reason):
-            if policy.on_failure is OnFailure.RETRY and delivery.attempts >= policy.max_attempts:
-                return Verdict(Action.DEAD_LETTER, reason)
+            if policy.on_failure is OnFailure.RETRY:
+                return retry(reason, delivery, policy, after)
             return Verdict(Action.REQUEUE, reason, after or None)  # at once would be a hot loop
         case Asked(ask=DeadLetter(), reason=reason):
             return Verdict(Action.DEAD_LETTER, reason)
@@ -170,13 +173,20 @@ def _failed(reason: str, delivery: Delivery, policy: Policy) -> Verdict:
     assert_never(policy.on_failure)
 
 
-def retry(reason: str, delivery: Delivery, policy: Policy) -> Verdict:
-    """Another try after the delay of this step, as long as there are tries left (D-2, R-003-23, 24)."""
+def retry(reason: str, delivery: Delivery, policy: Policy, after: float | None = None) -> Verdict:
+    """Another try after the delay of this step, as long as there are tries left (D-2, R-003-23, 24).
+
+    A syncer that names a time gets the shortest step that is long enough, or the longest there is: on some
+    brokers only these have a queue to wait in.
+    """
     tries = delivery.attempts
     if tries >= policy.max_attempts:
         return Verdict(Action.DEAD_LETTER, reason)
     delays = policy.retry_delays
-    return Verdict(Action.RETRY, reason, delays[min(tries, len(delays)) - 1])
+    step = delays[min(tries, len(delays)) - 1]
+    if after:
+        step = min((delay for delay in delays if delay >= after), default=max(delays))
+    return Verdict(Action.RETRY, reason, step)
 
 
 def requeue_once(reason: str, delivery: Delivery) -> Verdict:
@@ -188,3 +198,29 @@ def requeue_once(reason: str, delivery: Delivery) -> Verdict:
     if delivery.redelivered:
         return Verdict(Action.DEAD_LETTER, reason)
     return Verdict(Action.REQUEUE, reason)
+
+
+# --- what is found out about a verdict later on ---------------------------------------------------------
+
+
+def grown(verdict: Verdict, tries: int) -> Verdict:
+    """The verdict with a delay: its own, or one that grows with the tries."""
+    return verdict if verdict.delay is not None else replace(verdict, delay=GROWING.ceiling(tries))
+
+
+def held(verdict: Verdict, longest: float) -> Verdict:
+    """The verdict with a delay for which a message can be kept back here; it may ask again after that."""
+    if verdict.delay is None or verdict.delay <= longest:
+        return verdict
+    told = f"kept back for {longest:g}s at a time, not for {verdict.delay:g}s"
+    return replace(verdict, delay=longest, reason=f"{verdict.reason}; {told}")
+
+
+def cannot_move(verdict: Verdict, obstacle: str, *, broker_can: bool) -> Verdict:
+    """What becomes of a message that cannot be moved as its verdict says.
+
+    The broker dead-letters it, if it can do that without losing it; else it stays in its queue, loudly.
+    """
+    if broker_can:
+        return Verdict(Action.DEAD_LETTER, f"{verdict.reason}; {obstacle}, so the broker dead-letters it")
+    return Verdict(Action.REQUEUE, f"{verdict.reason}; {obstacle}, so it stays in its queue", None)

@@ -9,17 +9,16 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import count
 
-from chronicle.core.backoff import Backoff
 from chronicle.core.deadletters.death import breaks_the_broker
 from chronicle.core.delivery import Delivery
-from chronicle.core.outcome import Action, Verdict
+from chronicle.core.outcome import Action
+from chronicle.core.policy import cannot_move, grown, held
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.transports.seam import DeadLetterKeeper, Promises
 
-GROWING = Backoff(initial=1.0, maximum=60.0)  # for a requeue that names no delay of its own
+FORGED = "its forged x-death header would make the broker lose it when it is dead-lettered"
 
 
 class Tries:
@@ -48,6 +47,7 @@ class Delays:
 
     def __init__(self, promises: Promises) -> None:
         self._keeps_delays = promises.delays
+        self._holds = promises.holds
         self._broker_moves = promises.dead_letters is DeadLetterKeeper.BROKER
         self._tries = None if promises.counts else Tries()
         self._ready: list[Settlement] = []
@@ -62,23 +62,24 @@ class Delays:
 
     def put(self, settlement: Settlement, now: float) -> None:
         verdict = settlement.verdict
-        if self._broker_moves and verdict.action is Action.DEAD_LETTER:
-            verdict = settlement.verdict = safe_to_move(settlement)
+        is_moved = self._broker_moves and verdict.action is Action.DEAD_LETTER
+        if is_moved and breaks_the_broker(settlement.delivery.headers):
+            verdict = settlement.verdict = cannot_move(verdict, FORGED, broker_can=False)
         # A retry is kept back by the transport itself, always (D-2).
         if verdict.action is not Action.REQUEUE or verdict.delay == 0:
             self._ready.append(settlement)
             return
-        delay = verdict.delay if verdict.delay is not None else self._growing(settlement)
+        if verdict.delay is None:
+            verdict = grown(verdict, self._failed_tries(settlement.delivery))
         if self._keeps_delays or self._hurried:
-            settlement.verdict = replace(verdict, delay=delay)
+            settlement.verdict = verdict
             self._ready.append(settlement)
         else:
-            heapq.heappush(self._later, (now + delay, next(self._order), settlement))
+            settlement.verdict = verdict = held(verdict, self._holds)
+            heapq.heappush(self._later, (now + (verdict.delay or 0.0), next(self._order), settlement))
 
-    def _growing(self, settlement: Settlement) -> float:
-        delivery = settlement.delivery
-        tries = delivery.attempts if self._tries is None else self._tries.another(delivery)
-        return GROWING.ceiling(tries)
+    def _failed_tries(self, delivery: Delivery) -> int:
+        return delivery.attempts if self._tries is None else self._tries.another(delivery)
 
     def due(self, now: float) -> list[Settlement]:
         """What may be settled now."""
@@ -125,12 +126,3 @@ class Delays:
 def _is_revoked(settlement: Settlement) -> bool:
     lease = settlement.delivery.lease
     return lease is not None and lease.over
-
-
-def safe_to_move(settlement: Settlement) -> Verdict:
-    """The verdict, unless the broker would lose the message over it: then it stays in its queue, loudly."""
-    verdict = settlement.verdict
-    if not breaks_the_broker(settlement.delivery.headers):
-        return verdict
-    why = "not dead-lettered, because its forged x-death header would make the broker lose it"
-    return Verdict(Action.REQUEUE, f"{verdict.reason}; {why}", None)

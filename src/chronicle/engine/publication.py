@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from chronicle.core.deadletters.death import undead
 from chronicle.core.delivery import Delivery
-from chronicle.engine.reconnect import pause, reach
+from chronicle.engine.reconnect import bounded, pause, reach
 from chronicle.engine.signals import STOPPING
 from chronicle.transports.catalog import open_publisher
 from chronicle.transports.publishing import batched
@@ -84,10 +84,11 @@ def reached(
 ) -> Iterator[Publisher]:
     """A connected publisher; an absent broker is tried again until the time is over (D-9)."""
 
-    def connected() -> Publisher:
-        return open_publisher(connector).__enter__()
+    def connected(stopping: Callable[[], bool]) -> Publisher:
+        return open_publisher(connector, stopping).__enter__()
 
-    publisher = reach(connected, startup_timeout, tell, sleep=partial(pause, meanwhile=meanwhile))
+    attempt = bounded(connected, startup_timeout)
+    publisher = reach(attempt, startup_timeout, tell, sleep=partial(pause, meanwhile=meanwhile))
     try:
         yield publisher
     finally:

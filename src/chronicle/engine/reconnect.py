@@ -85,8 +85,16 @@ class Patience:
         return min(self._delay(), left) if left > 0 else None
 
     def try_from(self, start: float) -> Callable[[float], bool]:
-        """A try begins: a question that says when it has lasted too long, however short the time was."""
-        return lambda now: now - start >= SHORTEST_TRY and self.left(now) <= 0
+        """A try begins: a question that says when it has lasted too long, however short the time was.
+
+        A transport may keep the question; a try that led to a connection is over and was not too long.
+        """
+
+        def too_late(now: float) -> bool:
+            succeeded = self._connected_at is not None and self._connected_at >= start
+            return not succeeded and now - start >= SHORTEST_TRY and self.left(now) <= 0
+
+        return too_late
 
     def left(self, now: float) -> float:
         """Seconds until it is time to give up."""
@@ -95,6 +103,22 @@ class Patience:
 
     def _delay(self) -> float:
         return self._backoff.delay(self.tries, self._luck())
+
+
+def bounded(
+    act: Callable[[Callable[[], bool]], T],
+    startup_timeout: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> Callable[[], T]:
+    """An attempt for `reach`, out of an act that can be called off: it ends with the time to start."""
+    patience = Patience(Lifecycle(startup_timeout), Promises("").backoff, random.random, clock())
+
+    def attempt() -> T:
+        too_late = patience.try_from(clock())
+        return act(lambda: too_late(clock()))
+
+    return attempt
 
 
 def reach(

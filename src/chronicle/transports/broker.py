@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
 
 from chronicle.core.topology import Done, Step
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
+
+Stopping: TypeAlias = Callable[[], bool]  # turns true when nobody wants it any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,8 @@ class Broker:
 
     check_url: Callable[[str, Mapping[str, str]], UrlFacts]  # SettingError for a wrong URL or setting
     transport: Callable[[Connector], Transport]  # not yet connected
-    publisher: Callable[[Connector], Publisher]  # connects when it is entered
+    publisher: Callable[[Connector, Stopping], Publisher]  # connects when it is entered
     reader: Callable[[Connector, Reading], Reader]  # not yet connected
     plan: Callable[[Connector], tuple[Step, ...]]  # what `connector.declare` comes to
-    declare: Callable[[Connector], tuple[tuple[Step, Done], ...]]  # makes what is missing of it
+    declare: Callable[[Connector, Stopping], tuple[tuple[Step, Done], ...]]  # makes what is missing of it
     dead_letter_check: DeadLetterCheck | None = None  # None: it keeps them, or has none

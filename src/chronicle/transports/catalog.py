@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 from chronicle.core.topology import Done, Step
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker
-from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
+from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport, never
 
 # Each of these modules has a BROKER; this is the line that a new one needs.
 RECORDS: Final = (
@@ -54,9 +55,9 @@ def open_transport(connector: Connector) -> Transport:
     return broker_of(connector.url).transport(connector)
 
 
-def open_publisher(connector: Connector) -> Publisher:
-    """The publisher for this URL; it connects when it is entered."""
-    return broker_of(connector.url).publisher(connector)
+def open_publisher(connector: Connector, stopping: Callable[[], bool] = never) -> Publisher:
+    """The publisher for this URL; it connects when it is entered, unless `stopping()` turns true before."""
+    return broker_of(connector.url).publisher(connector, stopping)
 
 
 def open_reader(connector: Connector, reading: Reading) -> Reader:
@@ -69,9 +70,12 @@ def planned_topology(connector: Connector) -> tuple[Step, ...]:
     return broker_of(connector.url).plan(connector)
 
 
-def declare_topology(connector: Connector) -> tuple[tuple[Step, Done], ...]:
+def declare_topology(
+    connector: Connector, stopping: Callable[[], bool] = never
+) -> tuple[tuple[Step, Done], ...]:
     """Make what is missing of the planned topology; what became of each step.
 
-    BrokerRefused explains what is there and differs; then nothing was changed.
+    BrokerRefused explains what is there and differs; then nothing was changed. BrokerUnreachable when there
+    was no answer before `stopping()` turned true.
     """
-    return broker_of(connector.url).declare(connector)
+    return broker_of(connector.url).declare(connector, stopping)

@@ -140,7 +140,5 @@ class MemoryTransport:
             again = copy.copy(settlement.delivery)
             again.redelivered = True
             again.counted += 1
-            delay = settlement.verdict.delay
-            if delay is None:
-                delay = self.promises.backoff.ceiling(settlement.delivery.attempts)
+            delay = settlement.verdict.delay or 0.0
             heapq.heappush(self._later, (self._clock() + delay, next(self._order), again))

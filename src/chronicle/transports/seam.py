@@ -27,6 +27,15 @@ from chronicle.core.topology import QueueOptions
 from chronicle.errors import SettingError
 
 
+def never() -> bool:
+    """Nobody wants to stop."""
+    return False
+
+
+def nothing() -> None:
+    """There is nothing to do meanwhile."""
+
+
 class DeadLetterKeeper(StrEnum):
     """Who keeps the dead letters of a queue."""
 
@@ -43,6 +52,7 @@ class Promises:
     settles: bool = True  # False: at most once, a delivery is gone when it arrives
     dead_letters: DeadLetterKeeper = DeadLetterKeeper.TRANSPORT
     delays: bool = False  # keeps a requeued message back for `verdict.delay` by itself
+    holds: float = float("inf")  # seconds: what is unsettled for longer, the broker takes back
     retries: bool = True  # carries Action.RETRY out
     counts: bool = False  # `delivery.counted` is the broker's own count of tries
     late_results: bool = False  # what was received may still be settled after a reconnect
@@ -144,8 +154,9 @@ class Transport(Protocol):
         """Begin to carry these verdicts out; all that became final since the last call, with their fate.
 
         A verdict that needs the broker's word (a confirmed publish, a commit) becomes final in a later
-        call. LEAVE says that nobody will handle the delivery here: it goes back as it came. Raises
-        ConnectionLost; what was not returned then is still with the broker.
+        call. A delay is a number of seconds by now, whoever named it. LEAVE says that nobody will handle the
+        delivery here: it goes back as it came. Raises ConnectionLost; what was not returned then is still
+        with the broker.
         """
 
     def is_empty(self) -> bool | None:
@@ -165,10 +176,6 @@ class Transport(Protocol):
 
     def fileno(self) -> int | None:
         """What becomes readable when `receive` has something to do; None where nobody can tell."""
-
-
-def nothing() -> None:
-    """What there is to do meanwhile, unless somebody says more."""
 
 
 class Publisher(Protocol):

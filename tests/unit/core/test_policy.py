@@ -21,7 +21,17 @@ from chronicle.core.outcome import (
     Synced,
     Verdict,
 )
-from chronicle.core.policy import OnException, OnExhausted, OnFailure, OnInvalid, Policy, decide
+from chronicle.core.policy import (
+    OnException,
+    OnExhausted,
+    OnFailure,
+    OnInvalid,
+    Policy,
+    cannot_move,
+    decide,
+    grown,
+    held,
+)
 from chronicle.errors import Ask, DeadLetter, Drop, Retry
 
 FRESH = Delivery(b"{}", queue="q", transport="test")
@@ -258,6 +268,56 @@ def test_a_dead_letter_that_is_only_tried_goes_nowhere_unless_it_is_synced(
 def test_D_16_asking_for_another_try_is_no_way_around_the_limit() -> None:
     tired = Delivery(b"", queue="q", transport="t", counted=2)
     policy = Policy(OnFailure.RETRY, max_attempts=3)
-    assert decide(Asked(Retry(WHY, after=1), WHY), FRESH, policy).action is Action.REQUEUE
+    assert decide(Asked(Retry(WHY, after=1), WHY), FRESH, policy).action is Action.RETRY
     assert decide(Asked(Retry(WHY, after=1), WHY), tired, policy).action is Action.DEAD_LETTER
     assert decide(Asked(Retry(WHY, after=0), WHY), FRESH, Policy()).delay is None
+
+
+@pytest.mark.parametrize(
+    ("after", "step"),
+    [(None, 30.0), (0, 30.0), (1, 5.0), (5, 5.0), (5.1, 30.0), (300, 300.0), (3600, 300.0)],
+)
+def test_D_2_asking_for_another_try_waits_in_the_step_that_is_long_enough(
+    after: float | None, step: float
+) -> None:
+    """Only the configured steps have a queue to wait in; without a wish it is this try's own."""
+    second = Delivery(b"", queue="q", transport="t", counted=1)
+    policy = Policy(OnFailure.RETRY, retry_delays=(5.0, 30.0, 300.0))
+    assert decide(Asked(Retry(WHY, after=after), WHY), second, policy) == Verdict(Action.RETRY, WHY, step)
+
+
+def test_D_2_the_steps_need_not_rise() -> None:
+    policy = Policy(OnFailure.RETRY, retry_delays=(60.0, 10.0, 30.0))
+    assert decide(Asked(Retry(WHY, after=5), WHY), FRESH, policy).delay == 10.0
+    assert decide(Asked(Retry(WHY, after=90), WHY), FRESH, policy).delay == 60.0
+
+
+class TestWhatABrokerCannotDo:
+    """What a transport or the engine finds out about a verdict later on is decided here, too."""
+
+    MOVED = Verdict(Action.DEAD_LETTER, WHY)
+
+    def test_RB11_a_message_that_nobody_can_move_stays_and_waits_longer_and_longer(self) -> None:
+        assert cannot_move(self.MOVED, "forged", broker_can=False) == Verdict(
+            Action.REQUEUE, f"{WHY}; forged, so it stays in its queue", None
+        )
+
+    def test_a_copy_that_cannot_be_made_leaves_the_moving_to_the_broker(self) -> None:
+        asked = Verdict(Action.RETRY, WHY, 5.0)
+        assert cannot_move(asked, "too large", broker_can=True) == Verdict(
+            Action.DEAD_LETTER, f"{WHY}; too large, so the broker dead-letters it"
+        )
+
+    def test_a_delay_that_nobody_named_grows_from_a_second_to_a_minute(self) -> None:
+        verdict = Verdict(Action.REQUEUE, WHY, None)
+        assert [grown(verdict, tries).delay for tries in (1, 2, 3, 7, 10**6)] == [1, 2, 4, 60, 60]
+        assert grown(Verdict(Action.REQUEUE, WHY, 7.0), 5).delay == 7.0
+
+    def test_RB15_a_delay_is_no_longer_than_a_delivery_may_be_held(self) -> None:
+        """What is kept back in memory is unacknowledged, and a broker takes that back after a while."""
+        short, long = Verdict(Action.REQUEUE, WHY, 600.0), Verdict(Action.REQUEUE, WHY, 3600.0)
+        assert held(short, 600.0) is short
+        assert held(Verdict(Action.REQUEUE, WHY, 1e308), 600.0).delay == 600.0
+        assert held(long, 600.0) == Verdict(
+            Action.REQUEUE, f"{WHY}; kept back for 600s at a time, not for 3600s", 600.0
+        )

@@ -99,6 +99,22 @@ def test_RB2_what_waited_on_a_lost_connection_is_the_brokers_again() -> None:
     assert shelf.wait(now=0) == math.inf
 
 
+def test_RB15_nothing_is_held_longer_than_the_broker_allows() -> None:
+    """It is requeued then, and the syncer may ask again; the reason says so."""
+    shelf = Delays(Promises("rabbitmq", holds=600.0))
+    shelf.put(verdict(delay=3600.0), now=0)
+    assert shelf.wait(now=0) == 600.0
+    (back,) = shelf.due(now=600)
+    assert back.verdict.delay == 600.0
+    assert "kept back for 600s at a time, not for 3600s" in back.verdict.reason
+
+
+def test_a_broker_that_keeps_delays_itself_keeps_them_as_long_as_asked() -> None:
+    shelf = Delays(Promises("local", delays=True, counts=True))
+    shelf.put(verdict(delay=3600.0), now=0)
+    assert [back.verdict.delay for back in shelf.due(now=0)] == [3600.0]
+
+
 def test_RB11_a_dead_letter_the_broker_would_lose_stays_in_its_queue() -> None:
     """Where the broker moves dead letters, a forged list in x-death makes it a requeue that grows."""
     forged = delivery(b"x", envelope=Envelope({"x-death": [9]}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chronicle.core.backoff import Backoff
 from chronicle.engine.job import Lifecycle
-from chronicle.engine.reconnect import FAULT_LIMIT, HEALTHY, Patience
+from chronicle.engine.reconnect import FAULT_LIMIT, HEALTHY, Patience, bounded
 from chronicle.errors import ConnectionLost, ProtocolFault
 
 OWN = Backoff(1.0, 8.0)  # the transport's
@@ -35,6 +35,24 @@ class TestStart:
     def test_the_last_wait_ends_with_the_timeout_and_is_followed_by_a_last_try(self) -> None:
         patience = make(Lifecycle(startup_timeout=60, backoff=Backoff(20, 20)))
         assert patience.failed(now=55) == 5.0
+
+    def test_a_try_that_led_to_a_connection_is_never_too_long(self) -> None:
+        """A transport keeps the question and asks it again when a broker is slow later on."""
+        patience = make(Lifecycle(startup_timeout=5, give_up_after=5))
+        too_late = patience.try_from(0)
+        assert too_late(5)
+        patience.connected(now=3)
+        assert not too_late(500)
+        patience.lost(LOST, now=600)
+        assert not patience.try_from(600)(604)
+        assert patience.try_from(600)(605)
+
+    def test_an_attempt_that_can_be_called_off_ends_with_the_time(self) -> None:
+        """D-9: but one that begins late is entitled to a moment."""
+        times = iter([0.0, 0.0, 59.0, 60.0, 70.0, 70.5, 71.0])
+        attempt = bounded(lambda stopping: [stopping(), stopping()], 60.0, clock=lambda: next(times))
+        assert attempt() == [False, True]
+        assert attempt() == [False, True]
 
     def test_D_9_zero_means_for_ever(self) -> None:
         patience = make(Lifecycle(startup_timeout=0))

@@ -7,7 +7,7 @@ from typing import Final
 
 from chronicle.core.topology import Done, Step
 from chronicle.errors import SettingError
-from chronicle.transports.broker import Broker, UrlFacts
+from chronicle.transports.broker import Broker, Stopping, UrlFacts
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
 KEEPS_DEAD_LETTERS: Final = "it keeps dead letters itself"
@@ -26,7 +26,7 @@ def transport(connector: Connector) -> Transport:
     return LocalTransport(connector)
 
 
-def publisher(connector: Connector) -> Publisher:
+def publisher(connector: Connector, _stopping: Stopping) -> Publisher:
     from chronicle.transports.local.publisher import LocalPublisher
 
     return LocalPublisher(connector)
@@ -45,7 +45,7 @@ def plan(connector: Connector) -> tuple[Step, ...]:
     return planned(connector)
 
 
-def declare(connector: Connector) -> tuple[tuple[Step, Done], ...]:
+def declare(connector: Connector, _stopping: Stopping) -> tuple[tuple[Step, Done], ...]:
     from chronicle.transports.local.topology import declare
 
     return declare(connector)

@@ -65,7 +65,7 @@ class LocalTransport:
         self._declare = connector.declare is not None
         self._clock = clock
         self._waker = Waker()
-        self._verdicts = Verdicts(connector.tag, self.promises.backoff, clock)
+        self._verdicts = Verdicts(connector.tag, clock)
         self._stall = Stall(self.notices)
         self._proven = False  # that there is room to settle what is claimed
         self._store: Store | None = None

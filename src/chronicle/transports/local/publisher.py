@@ -32,7 +32,11 @@ class LocalPublisher:
             self._store.close()
             self._store = None
 
-    def publish(self, batch: Sequence[Outgoing], meanwhile: Callable[[], None] = nothing) -> None:  # noqa: ARG002 - a transaction is short
+    def publish(
+        self,
+        batch: Sequence[Outgoing],
+        meanwhile: Callable[[], None] = nothing,  # noqa: ARG002 - there is nobody to wait for
+    ) -> None:
         """Return when all are on the disk; raise and have put none there. An empty batch makes the queue."""
         assert self._store is not None, "a publisher is used inside its with block"
         contents = [(outgoing.body, pack(outgoing)) for outgoing in batch]

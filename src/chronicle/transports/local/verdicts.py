@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from chronicle.core.backoff import Backoff
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.core.topology import dead_letter_queue
@@ -19,9 +18,8 @@ GIVEN_UP: Final = "the queue file could not be written before the end"
 class Verdicts:
     """What is decided and not yet written."""
 
-    def __init__(self, tag: str, growing: Backoff, clock: Callable[[], float]) -> None:
+    def __init__(self, tag: str, clock: Callable[[], float]) -> None:
         self._tag = tag
-        self._growing = growing  # for a requeue that names no delay of its own
         self._clock = clock
         self._waiting: list[Settlement] = []
 
@@ -76,7 +74,5 @@ class Verdicts:
         return Fate.DONE if done else Fate.STALE
 
     def _back_at(self, settlement: Settlement) -> int | None:
-        delay = settlement.verdict.delay
-        if delay is None:
-            delay = self._growing.ceiling(settlement.delivery.attempts)
+        delay = settlement.verdict.delay or 0.0
         return math.ceil((self._clock() + delay) * 1000) if delay > 0 else None

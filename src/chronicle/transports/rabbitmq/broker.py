@@ -7,7 +7,7 @@ from typing import Final
 
 from chronicle.core.topology import Done, QueueOptions, Step
 from chronicle.core.topology import plan as planned
-from chronicle.transports.broker import Broker, DeadLetterCheck, Prospect, UrlFacts
+from chronicle.transports.broker import Broker, DeadLetterCheck, Prospect, Stopping, UrlFacts
 from chronicle.transports.rabbitmq.address import SETTINGS, address_of
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
@@ -29,10 +29,10 @@ def transport(connector: Connector) -> Transport:
     return RabbitTransport(connector)
 
 
-def publisher(connector: Connector) -> Publisher:
+def publisher(connector: Connector, stopping: Stopping) -> Publisher:
     from chronicle.transports.rabbitmq.publisher import RabbitPublisher
 
-    return RabbitPublisher(connector)
+    return RabbitPublisher(connector, stopping)
 
 
 def reader(connector: Connector, reading: Reading) -> Reader:
@@ -45,10 +45,10 @@ def plan(connector: Connector) -> tuple[Step, ...]:
     return planned(connector.queue, connector.declare or QueueOptions())
 
 
-def declare(connector: Connector) -> tuple[tuple[Step, Done], ...]:
+def declare(connector: Connector, stopping: Stopping) -> tuple[tuple[Step, Done], ...]:
     from chronicle.transports.rabbitmq.topology import declare
 
-    return declare(connector, plan(connector))
+    return declare(connector, plan(connector), stopping)
 
 
 def ask(connector: Connector, management_url: str) -> Prospect:

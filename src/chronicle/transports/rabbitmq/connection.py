@@ -67,6 +67,11 @@ class Connection(pika.SelectConnection):
         if self._plain is not None and self._plain._tx_buffers:
             self._plain._on_socket_writable()
 
+    def hang_up(self) -> None:
+        """Close the socket with the next turn, whatever the broker says or does not say."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def _proto_connection_made(self, transport: Any) -> None:
         # pika reads 4 KiB at a time until nothing is left; one large read a turn is a fifth of the calls.
         # TLS keeps decrypted bytes of its own, so there everything is read, and written, pika's way.

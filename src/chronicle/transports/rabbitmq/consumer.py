@@ -5,7 +5,8 @@ Rule 1 (RB2): a delivery belongs to the channel it came on. Every `open` is a ne
 Rule 2 (RB3, RB4): a closed channel, a cancelled consumer and a lost connection are one thing: ConnectionLost
         at the next turn. Everything is opened anew.
 Rule 3: a verdict that moves a message to another queue is the courier's (courier.py): it becomes final, and
-        the message acknowledged, when the broker has confirmed the copy. The courier's end is ours.
+        the message acknowledged, when the broker has confirmed the copy. Until then it is open and takes its
+        place in the prefetch window. The courier's end is ours.
 Rule 4 (RB14): the queue is checked passively, on a channel that may die of it. Only a connector that asks for
         it has its topology made, before every connection: a broker that lost it gets it again.
 """
@@ -14,11 +15,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from time import monotonic
-from typing import Any, assert_never
+from typing import assert_never
 
-from pika import exceptions
 from pika.channel import Channel
 
 from chronicle.core.backoff import Backoff
@@ -27,24 +25,25 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
+from chronicle.core.policy import cannot_move, grown
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.core.states import RABBIT, Rabbit, RabbitEvent
 from chronicle.core.topology import plan
-from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, ProtocolFault
+from chronicle.errors import ConnectionLost
 from chronicle.transports.rabbitmq.acks import TagLedger
 from chronicle.transports.rabbitmq.codec.decode import open_envelope
 from chronicle.transports.rabbitmq.codec.frames import Arrival
 from chronicle.transports.rabbitmq.connection import Connection
 from chronicle.transports.rabbitmq.courier import Courier
-from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason, refusal
-from chronicle.transports.rabbitmq.poller import Poller
+from chronicle.transports.rabbitmq.parameters import connection_parameters, place
+from chronicle.transports.rabbitmq.session import ANSWER_TIMEOUT, CLOSE_TIMEOUT, CalledOff, Session
+from chronicle.transports.rabbitmq.streams import came_from_stream, is_stream, refuse
 from chronicle.transports.rabbitmq.topology import declare
 from chronicle.transports.seam import Closing, Connector, DeadLetterKeeper, Promises
 
 NAME = "rabbitmq"
-CONNECT_TIMEOUT = 60.0  # pika's own limits are shorter; this one only keeps a defect from hanging
-ANSWER_TIMEOUT = 10.0  # for one answer of a broker that is connected
-CLOSE_TIMEOUT = 2.0
+HOLDS = 600.0  # far below the broker's consumer_timeout, which closes the channel after half an hour (RB15)
+UNSENDABLE = "its headers cannot be passed on to another queue"
 ENDINGS = {
     Closing.LOST: RabbitEvent.FAILED,
     Closing.SETTLED: RabbitEvent.ALL_SETTLED,
@@ -59,6 +58,7 @@ class RabbitTransport:
         self.promises = Promises(
             NAME,
             dead_letters=DeadLetterKeeper.BROKER,
+            holds=HOLDS,
             retries=bool(connector.retry_delays),
             backoff=Backoff(0.25, 10.0),
         )
@@ -69,13 +69,13 @@ class RabbitTransport:
         self._consumer_tag = connector.tag
         self._parameters = connection_parameters(connector, name=self._consumer_tag)
         self._epoch = 0
-        self._poller: Poller | None = None
+        self._session: Session | None = None
         self._connection: Connection | None = None
         self._channel: Channel | None = None
         self._ledger: TagLedger | None = None
         self._courier: Courier | None = None
-        self._end: BaseException | None = None  # why this epoch is over
-        self._checked_for_stream = False
+        self._asked_for_stream = False  # once: the broker's log has a line of it
+        self._looked_for_stream = False  # at the first message of this epoch
 
     @property
     def place(self) -> str:
@@ -87,101 +87,73 @@ class RabbitTransport:
         self._let_go(0.0)
         first = self.machine.can(RabbitEvent.CONNECT)
         self.machine.fire(RabbitEvent.CONNECT if first else RabbitEvent.BACKOFF_EXPIRED)
-        if self._connector.declare is not None:
-            declare(self._connector, plan(self._connector.queue, self._connector.declare))
-        self._end = None
-        self._checked_for_stream = False
-        self._poller = Poller()
-        self._connection = Connection(self._parameters, self._poller, self._ended)
-        connection = self._connection
-        if not self._wait(lambda: bool(connection.is_open), CONNECT_TIMEOUT, stopping):
+        try:
+            return self._open(stopping)
+        except CalledOff:
+            self._let_go(0.0)
             return None
+
+    def _open(self, stopping: Callable[[], bool]) -> int:
+        queue = self._connector.queue
+        if self._connector.declare is not None:
+            declare(self._connector, plan(queue, self._connector.declare), stopping)
+        self._looked_for_stream = False
+        self._session = session = Session(self._connector, stopping)
+        self._connection = connection = session.start(self._parameters)
+        session.log_in(connection)
         self.machine.fire(RabbitEvent.OPEN)
-        depth = self._probe()
+        depth = self._probe(session, connection)
         if self._connector.retry_delays:
-            self._courier = Courier(self._connector, self._poller, self._wait, self._ended)
-            if not self._courier.open(CONNECT_TIMEOUT, stopping):
-                return None
-        channel = self._open_channel()
+            self._courier = Courier(self._connector, session, self.notices)
+            self._courier.open()
+        channel = session.open_channel(connection)
         channel.add_on_cancel_callback(self._cancelled)
-        self._ask(lambda done: channel.basic_qos(prefetch_count=self._connector.prefetch, callback=done))
+        session.ask(lambda done: channel.basic_qos(prefetch_count=self._connector.prefetch, callback=done))
         self.machine.fire(RabbitEvent.QOS_OK)
         self._channel = channel
         self._ledger = TagLedger(channel.channel_number)
         connection.watch(channel.channel_number)
-        self._ask(
+        session.ask(
             lambda done: channel.basic_consume(
-                self._connector.queue,
-                _never,
-                auto_ack=False,
-                consumer_tag=self._consumer_tag,
-                callback=done,
+                queue, _never, auto_ack=False, consumer_tag=self._consumer_tag, callback=done
             )
         )
         self.machine.fire(RabbitEvent.CONSUME_OK)
+        session.opening = False
         return depth
 
-    def _probe(self) -> int:
-        channel = self._open_channel()
-        answer = self._ask(
-            lambda done: channel.queue_declare(self._connector.queue, passive=True, callback=done)
-        )
+    def _probe(self, session: Session, connection: Connection) -> int:
+        """See that the queue is there and is one; how many messages wait."""
+        channel = session.open_channel(connection)
+        depth = self._depth(session, channel)
         channel.close()
+        if not self._asked_for_stream:
+            if is_stream(session, connection, self._connector.queue):
+                raise refuse(self._place, self._connector.queue)
+            self._asked_for_stream = True
+        return depth
+
+    def _depth(self, session: Session, channel: Channel) -> int:
+        queue = self._connector.queue
+        answer = session.ask(lambda done: channel.queue_declare(queue, passive=True, callback=done))
         return int(answer.method.message_count)
-
-    def _open_channel(self) -> Channel:
-        connection = self._connection
-        assert connection is not None
-        channel: Channel = self._ask(lambda done: connection.channel(on_open_callback=done))
-        channel.add_on_close_callback(self._channel_closed)
-        return channel
-
-    def _ask(
-        self, request: Callable[[Callable[[Any], None]], object], patience: float = ANSWER_TIMEOUT
-    ) -> Any:
-        """Send a request and turn the loop until its answer is here."""
-        answers: list[Any] = []
-        try:
-            request(answers.append)
-        except exceptions.AMQPError as error:
-            self._ended(error)
-        self._wait(lambda: bool(answers), patience)
-        return answers[0]
-
-    def _wait(
-        self, done: Callable[[], bool], patience: float, stopping: Callable[[], bool] = lambda: False
-    ) -> bool:
-        """Turn the loop until it is done; False when told to stop before."""
-        assert self._poller is not None
-        deadline = monotonic() + patience
-        while not done():
-            self._look_for_the_end()
-            if stopping():
-                return False
-            left = deadline - monotonic()
-            if left <= 0:
-                self._ended(TimeoutError(f"no answer for {patience:.0f}s"))
-                self._look_for_the_end()
-            self._poller.turn(min(left, 0.25))
-        self._look_for_the_end()
-        return True
 
     # --- working ------------------------------------------------------------------------------------
 
     def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
-        connection, poller = self._connection, self._poller
-        if connection is None or poller is None:
+        connection, session = self._connection, self._session
+        if connection is None or session is None:
             raise ConnectionLost("not connected")
         arrived = connection.arrived
-        poller.turn(0.0 if arrived and room else timeout)
+        session.poller.turn(0.0 if arrived and room else timeout)
         if self._courier is not None:
             self._courier.look()
-        if self._end is not None or connection.fault or not self._is_consuming():
+        if session.end is not None or connection.fault or not self._is_consuming():
             self._look_for_the_end()
         if not arrived or not room:
             return ()
-        if not self._checked_for_stream:
-            self._refuse_stream(arrived[0])
+        if not self._looked_for_stream:
+            self._look_for_stream(arrived[0])
         ledger, epoch = self._ledger, self._epoch
         assert ledger is not None
         deliveries = []
@@ -207,14 +179,11 @@ class RabbitTransport:
             raw_envelope=arrival.envelope,
         )
 
-    def _refuse_stream(self, arrival: Arrival) -> None:
-        """A stream has no dead letters and an ack there settles nothing (RB18)."""
-        self._checked_for_stream = True
-        if "x-stream-offset" in open_envelope(arrival.envelope).headers:
-            raise BrokerRefused(
-                f"{self._place}: {self._connector.queue!r} is a stream",
-                "chronicle consumes classic and quorum queues",
-            )
+    def _look_for_stream(self, arrival: Arrival) -> None:
+        """Of a broker that could not be asked, or if the queue was made anew, the first message tells."""
+        self._looked_for_stream = True
+        if came_from_stream(open_envelope(arrival.envelope).headers):
+            raise refuse(self._place, self._connector.queue)
 
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
         ledger, courier, connection = self._ledger, self._courier, self._connection
@@ -233,7 +202,9 @@ class RabbitTransport:
         self._look_for_the_end()
         arrived = courier.arrived() if courier is not None else ()
         for tag, settlement in arrived:
-            settlement.fate = Fate.DONE if ledger.ack(tag) else Fate.STALE
+            is_copied = settlement.verdict.action is not Action.REQUEUE
+            known = ledger.ack(tag) if is_copied else ledger.nack(tag, requeue=True)
+            settlement.fate = Fate.DONE if known else Fate.STALE
         frames = ledger.flush()
         if frames:
             connection.emit(frames)
@@ -253,41 +224,47 @@ class RabbitTransport:
         if courier.send(tag, envelope, settlement):
             return True
         # Headers that fill a whole frame: no client can send them, but the broker itself can move them.
-        safe = not breaks_the_broker(settlement.delivery.headers)
-        does = "dead-letters it" if safe else "has it back: its forged x-death would make it vanish"
-        settlement.error = f"its headers cannot be passed on to another queue; the broker {does}"
-        action = Action.DEAD_LETTER if safe else Action.REQUEUE
-        settlement.verdict = replace(settlement.verdict, action=action)
-        return False
+        delivery = settlement.delivery
+        verdict = cannot_move(
+            settlement.verdict, UNSENDABLE, broker_can=not breaks_the_broker(delivery.headers)
+        )
+        settlement.verdict = grown(verdict, delivery.attempts)
+        if verdict.action is Action.DEAD_LETTER:
+            return False
+        courier.keep(tag, settlement)
+        return True
 
     def is_empty(self) -> bool | None:
-        channel = self._channel
-        if channel is None:
+        session, channel = self._session, self._channel
+        if session is None or channel is None:
             return None
-        answer = self._ask(
-            lambda done: channel.queue_declare(self._connector.queue, passive=True, callback=done)
-        )
-        return int(answer.method.message_count) == 0
+        try:
+            return self._depth(session, channel) == 0
+        except CalledOff:
+            return None
 
     def wake(self) -> None:
-        poller = self._poller
-        if poller is not None:
-            poller.wake()
+        session = self._session
+        if session is not None:
+            session.poller.wake()
 
     def fileno(self) -> int | None:
-        return self._poller.fileno() if self._poller is not None else None
+        return self._session.poller.fileno() if self._session is not None else None
 
     # --- ending -------------------------------------------------------------------------------------
 
     def stop(self, patience: float) -> None:
         self.machine.fire(RabbitEvent.STOP)
-        channel = self._channel
-        if channel is None or self.machine.state != Rabbit.SHUTTING_DOWN:
+        session, channel = self._session, self._channel
+        if session is None or channel is None or self.machine.state != Rabbit.SHUTTING_DOWN:
             return  # not connected, or cancelled before
         self._look_for_the_end()
-        self._ask(
+        if self._courier is not None:
+            self._courier.hurry()
+        session.ask(
             lambda done: channel.basic_cancel(self._consumer_tag, callback=done),
             min(patience, ANSWER_TIMEOUT),
+            heed=False,
         )
         self.machine.fire(RabbitEvent.CANCEL_OK)
 
@@ -301,23 +278,10 @@ class RabbitTransport:
         """End this epoch; wait at most so long for the broker to say goodbye."""
         self._epoch += 1
         self._ledger = None
-        connection, poller, courier = self._connection, self._poller, self._courier
-        self._connection = self._channel = self._poller = self._courier = None
-        if connection is None or poller is None:
-            return
-        open_ones = [connection] if courier is None else [connection, courier.connection]
-        try:
-            for one in open_ones:
-                if not (one.is_closed or one.is_closing):
-                    one.close()
-            deadline = monotonic() + patience
-            while not all(one.is_closed for one in open_ones) and (left := deadline - monotonic()) > 0:
-                poller.turn(left)
-        except Exception:
-            # It was going anyway. pika asserts something untrue when a login is called off in the middle.
-            pass
-        finally:
-            poller.close()
+        session, self._session = self._session, None
+        self._connection = self._channel = self._courier = None
+        if session is not None:
+            session.close(patience)
 
     def _is_consuming(self) -> bool:
         channel = self._channel
@@ -325,37 +289,15 @@ class RabbitTransport:
 
     def _look_for_the_end(self) -> None:
         """Raise if this epoch is over."""
-        connection = self._connection
-        # Before the login is done pika itself says better what is wrong: another protocol, another port.
-        if connection is not None and connection.fault and self.machine.state != Rabbit.CONNECTING:
-            raise ProtocolFault(f"{self._place}: what the broker sent cannot be read: {connection.fault}")
-        error = self._end
-        if error is None:
-            if self._channel is not None and not self._channel.is_open:
-                raise ConnectionLost(f"{self._place}: the channel is closed")
-            return
-        if isinstance(error, ConnectionLost):
-            raise error
-        opening = self.machine.state in (Rabbit.CONNECTING, Rabbit.DECLARING_QOS, Rabbit.CONSUMING)
-        if opening:
-            refused = error if isinstance(error, BrokerRefused) else refusal(error, self._connector)
-            if refused is not None:
-                raise refused
-            raise BrokerUnreachable(f"{self._place}: {reason(error)}")
-        if isinstance(error, BrokerRefused):
-            raise ConnectionLost(error.problem)
-        raise ConnectionLost(f"{self._place}: {reason(error)}")
-
-    def _ended(self, error: BaseException) -> None:
-        if self._end is None:  # the first reason is the true one
-            self._end = error
-
-    def _channel_closed(self, _channel: Channel, error: BaseException) -> None:
-        if not isinstance(error, exceptions.ChannelClosedByClient):
-            self._ended(error)
+        if self._session is not None:
+            self._session.look()
+        if self._channel is not None and not self._channel.is_open:
+            raise ConnectionLost(f"{self._place}: the channel is closed")
 
     def _cancelled(self, _frame: object) -> None:
-        self._ended(ConnectionLost(f"{self._place}: the broker cancelled the consumer; is the queue gone?"))
+        if self._session is not None:
+            gone = f"{self._place}: the broker cancelled the consumer; is the queue gone?"
+            self._session.ended(ConnectionLost(gone))
         if self.machine.can(RabbitEvent.CANCELLED):
             self.machine.fire(RabbitEvent.CANCELLED)
 

@@ -4,24 +4,33 @@ Rule 1 (RB7): every message is mandatory, persistent and confirmed. It has arriv
         confirmed it and it did not come back; only then may its source be acknowledged.
 Rule 2 (RB6): it has a connection of its own, on the consumer's poller. An alarm stops only what is published;
         acknowledgements go on. The wait is bounded by the blocked notice, heartbeats and a limit of ours.
-Rule 3: a message that came back, one that the broker refused, and a lost connection are one thing: the whole
-        transport is lost, every unconfirmed message is delivered again. Twice is allowed, never is not.
+Rule 3: a message that came back, or that the broker refused, is published again after a delay that grows;
+        its source stays unacknowledged, and nobody else waits for it. A lost connection, or no answer at all,
+        is the end of the whole transport: every unconfirmed message is delivered again. Twice is allowed,
+        never is not.
 Rule 4 (Z6): body and headers are the bytes that came; only chronicle's own headers are new, and what would
         mislead the broker on the way is left out.
 """
 
 from __future__ import annotations
 
+import heapq
+import logging
 import shlex
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
 from time import monotonic, time
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from pika import exceptions, spec
+from pika import exceptions
 from pika.channel import Channel
 from pika.frame import Method
 
+from chronicle.core.backoff import Backoff
 from chronicle.core.deadletters.death import COPIES, failed, returns_by_expiry
+from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Settlement
 from chronicle.core.topology import dead_letter_queue, retry_queue_name
@@ -30,13 +39,14 @@ from chronicle.errors import BrokerRefused, ConnectionLost, InvalidMessage
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.codec.decode import Unreadable
 from chronicle.transports.rabbitmq.codec.encode import relabelled
-from chronicle.transports.rabbitmq.connection import Connection, Encoded
+from chronicle.transports.rabbitmq.confirms import CONFIRM_TIMEOUT, Confirms
+from chronicle.transports.rabbitmq.connection import Encoded
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason
-from chronicle.transports.rabbitmq.poller import Poller
+from chronicle.transports.rabbitmq.session import ANSWER_TIMEOUT, Session
 from chronicle.transports.seam import Connector
 
-CONFIRM_TIMEOUT: Final = 90.0  # longer than the blocked notice may last
-ANSWER_TIMEOUT: Final = 10.0
+COPY_REFUSED: Final = "message.copy_refused"
+AGAIN: Final = Backoff(1.0, 60.0)  # between two tries to publish a copy that was refused
 FRAME_ROOM: Final = 20  # of a content header's frame: its own eight bytes, and twelve before the flags
 NOWHERE: Final = ""  # no queue has this name, so what is sent there comes back
 # Counts of a stay in a queue that is over, and orders to the broker to copy a message to further queues.
@@ -46,55 +56,55 @@ LEFT_BEHIND: Final = frozenset(
 X_DEATH: Final = frozenset((b"x-death",))
 
 
-class Wait(Protocol):
-    """Turns the poller until a condition holds; False when told to stop, an error when all is over."""
+@dataclass(slots=True)
+class Copy:
+    """A delivery on its way to another queue, as it is published."""
 
-    def __call__(
-        self, done: Callable[[], bool], patience: float, stopping: Callable[[], bool] = ...
-    ) -> bool: ...
+    tag: int
+    settlement: Settlement
+    target: str
+    properties: Encoded | None  # None: nobody can publish it, it is only kept back
+    refusals: int = 0
 
 
 class Courier:
-    """One publishing connection beside a consumer's; the consumer's poller turns it."""
+    """One publishing connection beside a consumer's, in the consumer's session."""
 
     def __init__(
         self,
         connector: Connector,
-        poller: Poller,
-        wait: Wait,
-        on_end: Callable[[BaseException], None],
+        session: Session,
+        notices: deque[Notice],
         *,
         clock: Callable[[], float] = time,
     ) -> None:
         self._connector = connector
         self._place = place(connector)
         self._user = address_of(connector.url, connector.extras).user
-        self._wait = wait
-        self._on_end = on_end
+        self._session = session
+        self._notices = notices
         self._clock = clock
         self._dead_letters = ""  # the queue that keeps them, if there is one
-        self._sent = 0  # the broker counts publishes per channel from one; so do we
         self._proven = False
         self._blocked = False
-        # By the publish's number: the delivery's tag, its settlement, and when it was sent.
-        self._under_way: dict[int, tuple[int, Settlement, float]] = {}
-        self._carried: set[int] = set()  # tags under way, or arrived and not yet told
+        self._under_way: Confirms[Copy | None] = Confirms()  # None: the proof
+        self._later: list[tuple[float, int, Copy]] = []  # refused, and due again
+        self._order = count()
+        self._carried: set[int] = set()  # tags under way or due again, or arrived and not yet told
         self._arrived: list[tuple[int, Settlement]] = []
         self._channel: Channel | None = None
         parameters = connection_parameters(connector, name=f"{connector.tag} courier")
-        self.connection = Connection(parameters, poller, self._ended)
+        self._connection = session.start(parameters, self._ended)
 
     # --- opening ------------------------------------------------------------------------------------
 
-    def open(self, patience: float, stopping: Callable[[], bool]) -> bool:
-        """Connect, look at the queues, prove the right to publish; False when told to stop before.
+    def open(self) -> None:
+        """Connect, look at the queues, prove the right to publish.
 
         Raises BrokerRefused when a retry queue is missing or publishing is not allowed.
         """
-        connection = self.connection
-        if not self._wait(lambda: bool(connection.is_open), patience, stopping):
-            return False
-        connection.add_on_connection_blocked_callback(self._on_blocked)
+        self._session.log_in(self._connection)
+        self._connection.add_on_connection_blocked_callback(self._on_blocked)
         queue, delays = self._connector.queue, self._connector.retry_delays
         missing = [name for delay in delays if not self._is_there(name := retry_queue_name(queue, delay))]
         if missing:
@@ -108,48 +118,42 @@ class Courier:
             self._dead_letters = dead_letter_queue(queue)
         self._open_channel()
         self._prove()
-        return True
 
     def _is_there(self, queue: str) -> bool:
-        """Look passively, on a channel that may die of it (RB14)."""
-        answers: list[Any] = []
-
-        def ask(opened: Channel) -> None:
-            opened.add_on_close_callback(lambda _channel, error: answers.append(error))
-            opened.queue_declare(queue, passive=True, callback=answers.append)
-
-        channel = self.connection.channel(on_open_callback=ask)
-        self._wait(lambda: bool(answers), ANSWER_TIMEOUT)
-        answer = answers[0]
-        if isinstance(answer, exceptions.ChannelClosedByBroker) and answer.reply_code == 404:
-            return False
-        if isinstance(answer, BaseException):
-            raise BrokerRefused(
-                f"{self._place}: the broker does not let us look at the queue {queue!r}: {reason(answer)}",
-                "retry:N needs a user that may use this queue and publish to the default exchange",
+        """Look passively (RB14)."""
+        try:
+            self._session.try_out(
+                self._connection,
+                lambda channel, done: channel.queue_declare(queue, passive=True, callback=done),
             )
-        channel.close()
+        except exceptions.ChannelClosedByBroker as closed:
+            if closed.reply_code == 404:
+                return False
+            raise BrokerRefused(
+                f"{self._place}: the broker does not let us look at the queue {queue!r}: {reason(closed)}",
+                "retry:N needs a user that may use this queue and publish to the default exchange",
+            ) from None
         return True
 
     def _open_channel(self) -> None:
-        ready: list[object] = []
+        def confirm(done: Callable[[Any], None]) -> None:
+            def opened(channel: Channel) -> None:
+                self._channel = channel
+                channel.add_on_close_callback(self._on_closed)
+                channel.add_on_return_callback(self._on_return)
+                channel.confirm_delivery(self._on_confirm, callback=done)
 
-        def confirm(channel: Channel) -> None:
-            self._channel = channel
-            channel.add_on_close_callback(self._on_closed)
-            channel.add_on_return_callback(self._on_return)
-            channel.confirm_delivery(self._on_confirm, callback=ready.append)
+            self._connection.channel(on_open_callback=opened)
 
-        self.connection.channel(on_open_callback=confirm)
-        self._wait(lambda: bool(ready), ANSWER_TIMEOUT)
+        self._session.ask(confirm)
 
     def _prove(self) -> None:
         """Send an empty message nowhere: whether this user may publish shows in no other way.
 
         Under an alarm the answer has to wait, and consuming does not wait for it.
         """
-        self._publish(NOWHERE, b"", Encoded(b"\0\0"))
-        self._wait(lambda: self._proven or self._blocked, ANSWER_TIMEOUT)
+        self._publish(None, NOWHERE, b"", Encoded(b"\0\0"))
+        self._session.wait(lambda: self._proven or self._blocked, ANSWER_TIMEOUT)
 
     # --- carrying -----------------------------------------------------------------------------------
 
@@ -177,55 +181,87 @@ class Courier:
             raw = relabelled(envelope, ours, without, self._user)
         except (Unreadable, InvalidMessage):
             return False
-        if len(raw) + FRAME_ROOM > self.connection.params.frame_max:
+        if len(raw) + FRAME_ROOM > self._connection.params.frame_max:
             return False
-        number = self._publish(target, delivery.body, Encoded(raw))
-        self._under_way[number] = (tag, settlement, monotonic())
         self._carried.add(tag)
+        self._send(Copy(tag, settlement, target, Encoded(raw)))
         return True
 
+    def keep(self, tag: int, settlement: Settlement) -> None:
+        """Keep a delivery that nobody can publish back for its delay; then it is its own queue's again."""
+        self._carried.add(tag)
+        kept = Copy(tag, settlement, settlement.delivery.queue, None)
+        self._send_later(kept, settlement.verdict.delay or 0.0)
+
     def arrived(self) -> list[tuple[int, Settlement]]:
-        """The deliveries, with their tags, that are safe in their new queue since the last call."""
+        """The deliveries, with their tags, that are safe in their queue since the last call."""
         arrived, self._arrived = self._arrived, []
         self._carried.difference_update(tag for tag, _ in arrived)
         return arrived
 
     def look(self) -> None:
-        """Tell the owner when it is over without a word from the connection: nonsense, or no answer."""
-        if self.connection.fault:
-            self._tell(f"what the broker sent cannot be read: {self.connection.fault}")
-        for _, _, since in self._under_way.values():
-            if monotonic() - since > CONFIRM_TIMEOUT:
-                self._tell(f"no confirmation for {CONFIRM_TIMEOUT:.0f}s")
-            break  # the first is the oldest
+        """Publish again what is due; tell the owner when it is over without a word from the connection."""
+        if self._connection.fault:
+            self._session.look()
+        now = monotonic()
+        if self._under_way.overdue(now):
+            self._session.ended(ConnectionLost(self._said(f"no confirmation for {CONFIRM_TIMEOUT:.0f}s")))
+        while self._later and self._later[0][0] <= now:
+            self._send(heapq.heappop(self._later)[2])
 
-    def _publish(self, queue: str, body: bytes, properties: Encoded) -> int:
+    def hurry(self) -> None:
+        """The process stops: what was refused is tried once more without waiting."""
+        later, self._later = self._later, []
+        for _, _, copy in later:
+            self._send(copy)
+
+    def _send(self, copy: Copy) -> None:
+        if copy.properties is None:
+            self._arrived.append((copy.tag, copy.settlement))
+        else:
+            self._publish(copy, copy.target, copy.settlement.delivery.body, copy.properties)
+
+    def _send_later(self, copy: Copy, delay: float) -> None:
+        heapq.heappush(self._later, (monotonic() + delay, next(self._order), copy))
+
+    def _publish(self, copy: Copy | None, target: str, body: bytes, properties: Encoded) -> None:
         assert self._channel is not None
-        self._sent += 1
+        self._under_way.published(copy, target, monotonic())
         try:
-            self._channel.basic_publish("", queue, body, properties, mandatory=True)
+            self._channel.basic_publish("", target, body, properties, mandatory=True)
         except exceptions.AMQPError as error:  # it is closing, and the reason is on its way or here
             self._ended(error)
-        return self._sent
 
     # --- what the broker says -----------------------------------------------------------------------
 
     def _on_confirm(self, frame: Method[Any]) -> None:
-        """Take an ack or a nack, for one message or for all up to it."""
         self._proven = True
-        number, multiple = frame.method.delivery_tag, frame.method.multiple
-        if not isinstance(frame.method, spec.Basic.Ack):
-            self._tell("the broker did not take a message: its new queue is full or in trouble")
-            return
-        for known in [known for known in self._under_way if known <= number] if multiple else (number,):
-            carried = self._under_way.pop(known, None)
-            if carried is not None:
-                self._arrived.append(carried[:2])
+        for copy, refusal in self._under_way.answered(frame.method):
+            if copy is None:
+                continue
+            if refusal:
+                self._refused(copy, refusal)
+            else:
+                self._arrived.append((copy.tag, copy.settlement))
+
+    def _refused(self, copy: Copy, why: str) -> None:
+        """Keep it for another try, and say so every time: somebody must make room, or the queue."""
+        copy.refusals += 1
+        delay = AGAIN.ceiling(copy.refusals)
+        self._send_later(copy, delay)
+        facts = {
+            "queue": copy.settlement.delivery.queue,
+            "target": copy.target,
+            "delivery_tag": copy.tag,
+            "attempt": copy.refusals,
+            "delay_ms": round(delay * 1000),
+        }
+        text = f"{self._said(why)}; its message waits, the next try is in {delay:.0f}s"
+        self._notices.append(Notice(COPY_REFUSED, logging.ERROR, text, facts))
 
     def _on_return(self, _channel: Channel, method: Any, _properties: Any, _body: bytes) -> None:
-        # It comes before the confirmation of the same message, so it is told before that counts.
-        if method.routing_key != NOWHERE:
-            self._tell(f"the queue {method.routing_key!r} is gone: a message came back")
+        # It comes before the confirmation of the same message.
+        self._under_way.came_back(method.routing_key)
 
     def _on_blocked(self, _connection: object, _frame: object) -> None:
         self._blocked = True
@@ -234,7 +270,7 @@ class Courier:
         if isinstance(error, exceptions.ChannelClosedByClient):
             return
         if isinstance(error, exceptions.ChannelClosedByBroker) and error.reply_code == 403:
-            self._on_end(
+            self._session.ended(
                 BrokerRefused(
                     f"{self._place}: this user may not publish to the default exchange, which retry:N needs",
                     "give it the permission to write to amq.default",
@@ -245,10 +281,7 @@ class Courier:
 
     def _ended(self, error: BaseException) -> None:
         # Before it was ever open the error may be a refusal, which the owner can tell.
-        self._on_end(ConnectionLost(self._said(reason(error))) if self._channel else error)
-
-    def _tell(self, problem: str) -> None:
-        self._on_end(ConnectionLost(self._said(problem)))
+        self._session.ended(ConnectionLost(self._said(reason(error))) if self._channel else error)
 
     def _said(self, problem: str) -> str:
         return f"{self._place}, publishing: {problem}"

@@ -13,10 +13,11 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 from chronicle.transports.waker import Waker
 
+CATCH_UP: Final = 100  # turns
 Handler = Callable[[int, int], None]
 
 
@@ -61,6 +62,13 @@ class Poller:
         for _ in range(len(self._calls)):
             self._calls.popleft()()
         self._serve_timers()
+
+    def catch_up(self) -> None:
+        """Serve what is ready already, without waiting; bounded, should it never end."""
+        for _ in range(CATCH_UP):
+            if not (self._calls or self._poll.poll(0)):
+                break
+            self.turn(0.0)
 
     def _serve_timers(self) -> None:
         while self._timers and self._timers[0][0] <= monotonic():

@@ -11,26 +11,22 @@ Rule 3: between batches nobody serves the connection. If it was lost meanwhile, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from time import monotonic
 from typing import Any, Final, Self
 
-import pika
-from pika import exceptions, spec
-from pika.adapters.select_connection import IOLoop
+from pika import exceptions
 from pika.channel import Channel
 from pika.frame import Method
 
-from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost
+from chronicle.errors import BrokerRefused, ConnectionLost
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.codec.encode import PERSISTENT, encode
+from chronicle.transports.rabbitmq.confirms import CONFIRM_TIMEOUT, Confirms
 from chronicle.transports.rabbitmq.connection import Encoded
-from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason, refusal
-from chronicle.transports.seam import Connector, Outgoing, nothing
+from chronicle.transports.rabbitmq.parameters import connection_parameters, reason
+from chronicle.transports.rabbitmq.session import CLOSE_TIMEOUT, Session
+from chronicle.transports.seam import Connector, Outgoing, never, nothing
 
-CONFIRM_TIMEOUT: Final = 90.0
-CLOSE_TIMEOUT: Final = 2.0
-TURN: Final = 0.25  # seconds between two calls of `meanwhile`
 KEPT: Final = frozenset(
     ("content_type", "content_encoding", "priority", "correlation_id", "reply_to", "expiration",
      "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id")
@@ -40,164 +36,101 @@ KEPT: Final = frozenset(
 class RabbitPublisher:
     """One connection and one confirming channel, driven only while somebody waits for it."""
 
-    def __init__(self, connector: Connector) -> None:
+    def __init__(self, connector: Connector, stopping: Callable[[], bool] = never) -> None:
         self._connector = connector
-        self._place = place(connector)
+        self._stopping = stopping
         self._user = address_of(connector.url, connector.extras).user
         self._parameters = connection_parameters(connector, name=f"{connector.tag} publisher")
-        self._loop: IOLoop
-        self._connection: pika.SelectConnection | None = None
+        self._session: Session | None = None
         self._channel: Channel | None = None
-        self._sent = 0  # the broker counts publishes per channel from one; so do we
-        self._open: set[int] = set()
-        self._acked = 0
-        self._returned = 0
+        self._under_way: Confirms[None] = Confirms()
         self._refused = ""
-        self._lost: BaseException | None = None
-        self._ready = False
-
-    @property
-    def confirmed(self) -> int:
-        """How many messages are on the queue for certain, those of a failed batch included."""
-        # The broker acknowledges a message that came back, too: it has done what it could.
-        return self._acked - self._returned
+        self.confirmed = 0  # messages on the queue for certain, those of a failed batch included
 
     def __enter__(self) -> Self:
-        self._loop = IOLoop()
-        try:
-            self._connect()
-        except BaseException:
-            self.__exit__()
-            raise
+        self._connect()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._disconnect()
-        self._loop.close()
+        self._disconnect(CLOSE_TIMEOUT)
 
     def publish(self, batch: Sequence[Outgoing], meanwhile: Callable[[], None] = nothing) -> None:
-        """Return when the broker has confirmed them all; raise if it did not take one."""
+        """Return when the broker has confirmed them all; raise if it did not take one.
+
+        `meanwhile` is called several times a second as long as there is something to wait for.
+        """
         # All are made before the first is sent: one that cannot be encoded must not leave half a batch.
         made = [(message.body, self._properties(message)) for message in batch]
-        self._turn()
-        if self._lost is not None:
-            self._disconnect()
-            self._connect()
-        assert self._channel is not None
+        session, channel = self._ready()
         self._refused = ""  # what an earlier batch met says nothing about this one
-        for body, properties in made:
-            self._sent += 1
-            self._open.add(self._sent)
-            self._channel.basic_publish("", self._connector.queue, body, properties, mandatory=True)
-        # Even after a refusal the others are waited for: the count at the end must be exact.
-        while self._open:
-            waiting, deadline = len(self._open), monotonic() + CONFIRM_TIMEOUT
-            while len(self._open) == waiting and (left := deadline - monotonic()) > 0:
-                self._run(partial(self._fewer_than, waiting), min(left, TURN))
-                meanwhile()
-            if len(self._open) == waiting:
-                raise ConnectionLost(f"{self._place}: no confirmation for {CONFIRM_TIMEOUT:.0f}s")
+        try:
+            for body, properties in made:
+                self._under_way.published(None, self._connector.queue, monotonic())
+                channel.basic_publish("", self._connector.queue, body, properties, mandatory=True)
+            # Even after a refusal the others are waited for: the count at the end must be exact.
+            while waiting := len(self._under_way):
+                session.wait(
+                    lambda: len(self._under_way) < waiting,
+                    CONFIRM_TIMEOUT,
+                    heed=False,
+                    meanwhile=meanwhile,
+                )
+        except (exceptions.AMQPError, ConnectionLost) as error:
+            raise self._lost(session, error) from None
         if self._refused:
-            raise BrokerRefused(f"{self._place}: {self._refused}", "make room for it or bring the queue back")
+            problem = f"{session.place}: {self._refused}"
+            raise BrokerRefused(problem, "make room for it or bring the queue back")
 
-    def _fewer_than(self, waiting: int) -> bool:
-        return len(self._open) < waiting
+    def _lost(self, session: Session, error: Exception) -> Exception:
+        """What ended the connection: a refusal if the broker said so, such as for want of permission."""
+        session.ended(error)
+        refused = session.refused()
+        if refused is not None or isinstance(error, ConnectionLost):
+            return refused or error
+        return ConnectionLost(f"{session.place}: {reason(error)}")
+
+    def _ready(self) -> tuple[Session, Channel]:
+        """What to publish on; opened again if it was lost since the last batch."""
+        if self._session is not None:
+            self._session.poller.catch_up()
+            if self._session.end is not None:
+                self._disconnect(0.0)
+        if self._session is None or self._channel is None:
+            self._connect()
+        assert self._session is not None
+        assert self._channel is not None
+        return self._session, self._channel
 
     def _connect(self) -> None:
         """Open connection and channel, check the queue, ask for confirmations."""
-        self._lost, self._ready, self._sent = None, False, 0
-        self._open.clear()
-        self._connection = pika.SelectConnection(
-            self._parameters,
-            on_open_callback=self._on_open,
-            on_open_error_callback=self._on_lost,
-            on_close_callback=self._on_lost,
-            custom_ioloop=self._loop,
-        )
-        patience = (self._parameters.stack_timeout or 15.0) + CLOSE_TIMEOUT
+        self._session = session = Session(self._connector, self._stopping)
         try:
-            self._run(lambda: self._ready, patience)
-        except ConnectionLost as error:
-            raise BrokerUnreachable(str(error)) from None
-        if not self._ready:
-            raise BrokerUnreachable(f"no connection to {self._place}: no answer in time")
-
-    def _on_open(self, connection: pika.connection.Connection) -> None:
-        connection.channel(on_open_callback=self._on_channel)
-
-    def _on_channel(self, channel: Channel) -> None:
-        self._channel = channel
-        channel.add_on_close_callback(self._on_lost)
-        channel.add_on_return_callback(self._on_return)
-        # Passive: it changes nothing, and a queue that is missing is told before the first message.
-        channel.queue_declare(self._connector.queue, passive=True, callback=self._on_queue)
-
-    def _on_queue(self, _frame: Method[Any]) -> None:
-        assert self._channel is not None
-        self._channel.confirm_delivery(self._on_confirm, callback=self._on_ready)
-
-    def _on_ready(self, _frame: Method[Any]) -> None:
-        self._ready = True
-        self._loop.stop()
+            connection = session.start(self._parameters)
+            session.log_in(connection)
+            self._channel = channel = session.open_channel(connection)
+            channel.add_on_return_callback(self._on_return)
+            # Passive: it changes nothing, and a queue that is missing is told before the first message.
+            queue = self._connector.queue
+            session.ask(lambda done: channel.queue_declare(queue, passive=True, callback=done))
+            session.ask(lambda done: channel.confirm_delivery(self._on_confirm, callback=done))
+        except BaseException:
+            self._disconnect(0.0)
+            raise
+        self._under_way = Confirms()
+        session.opening = False
 
     def _on_confirm(self, frame: Method[Any]) -> None:
-        """Take an ack or a nack, for one message or for all up to it."""
-        tag = frame.method.delivery_tag
-        tags = {known for known in self._open if known <= tag} if frame.method.multiple else {tag}
-        self._open -= tags
-        if isinstance(frame.method, spec.Basic.Ack):
-            self._acked += len(tags)
-        else:
-            self._refused = "the broker did not take a message: the queue is full or in trouble"
-        self._loop.stop()
+        for _, refusal in self._under_way.answered(frame.method):
+            self._refused = refusal or self._refused
+            self.confirmed += not refusal
 
-    def _on_return(self, _channel: Channel, _method: Any, _properties: Any, _body: bytes) -> None:
-        self._returned += 1
-        self._refused = f"the queue {self._connector.queue!r} is gone: a message came back"
+    def _on_return(self, _channel: Channel, method: Any, _properties: Any, _body: bytes) -> None:
+        self._under_way.came_back(method.routing_key)
 
-    def _on_lost(self, _where: object, error: BaseException | str) -> None:
-        """The channel or the connection is closed, or never came to be; the first reason is the true one."""
-        if self._lost is None:
-            self._lost = error if isinstance(error, BaseException) else ConnectionLost(str(error))
-        self._loop.stop()
-
-    def _run(self, done: Callable[[], bool], timeout: float) -> None:
-        """Serve the connection until `done`, at most `timeout`; raise when it is lost."""
-        expired = False
-
-        def expire() -> None:
-            nonlocal expired
-            expired = True
-            self._loop.stop()
-
-        timer = self._loop.call_later(timeout, expire)
-        try:
-            while not done() and not expired and self._lost is None:
-                self._loop.start()
-        finally:
-            self._loop.remove_timeout(timer)
-        if self._lost is not None and not done():
-            refused = refusal(self._lost, self._connector)
-            if refused is not None:
-                raise refused
-            raise ConnectionLost(f"no connection to {self._place}: {reason(self._lost)}")
-
-    def _turn(self) -> None:
-        """Read what has arrived since the last batch, without waiting."""
-        self._loop.call_later(0, self._loop.stop)
-        self._loop.start()
-
-    def _disconnect(self) -> None:
-        """Say goodbye, for a moment only; never raises."""
-        connection, self._connection, self._channel = self._connection, None, None
-        if connection is None or connection.is_closed:
-            return
-        self._lost = None
-        try:
-            connection.close()
-            self._run(lambda: connection.is_closed, CLOSE_TIMEOUT)
-        except (exceptions.AMQPError, ConnectionLost, BrokerRefused):
-            return
+    def _disconnect(self, patience: float) -> None:
+        session, self._session, self._channel = self._session, None, None
+        if session is not None:
+            session.close(patience)
 
     def _properties(self, message: Outgoing) -> Encoded:
         """Headers and properties as they came; always persistent. Raises InvalidMessage."""

@@ -10,23 +10,21 @@ Rule 3: a binding cannot be looked at over AMQP. To bind twice is to bind once, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
-import pika
 from pika import exceptions
-from pika.adapters.blocking_connection import BlockingChannel
-from pika.adapters.utils.connection_workflow import AMQPConnectorException
+from pika.channel import Channel
 
 from chronicle.core.topology import Binding, Done, Exchange, Queue, Step
-from chronicle.errors import BrokerRefused, BrokerUnreachable
-from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason, refusal
-from chronicle.transports.seam import Connector
+from chronicle.errors import BrokerRefused
+from chronicle.transports.rabbitmq.connection import Connection
+from chronicle.transports.rabbitmq.parameters import connection_parameters
+from chronicle.transports.rabbitmq.session import Session
+from chronicle.transports.seam import Connector, never
 
-TROUBLES: Final = (exceptions.AMQPError, AMQPConnectorException, OSError)
-# Nobody answers for about twice as long, and the wait is over.
-HEARTBEAT: Final = 5
+Request: TypeAlias = Callable[[Channel, Callable[[Any], None]], object]
+
 # The text of a 406; the broker cuts it when names are long, so the end may be missing.
 INEQUIVALENT: Final = re.compile(
     r"inequivalent arg '(?P<argument>[^']+)'(?:.*: received .* but current is (?P<there>.+))?", re.DOTALL
@@ -38,43 +36,31 @@ CHOICES: Final = (
 )
 
 
-def declare(connector: Connector, steps: Sequence[Step]) -> tuple[tuple[Step, Done], ...]:
-    """Make what is missing; what became of each step. BrokerRefused explains a conflict, nothing is made."""
-    with _connected(connector) as connection:
-        bench = _Bench(connection, place(connector))
+def declare(
+    connector: Connector, steps: Sequence[Step], stopping: Callable[[], bool] = never
+) -> tuple[tuple[Step, Done], ...]:
+    """Make what is missing; what became of each step. BrokerRefused explains a conflict, nothing is made.
+
+    Raises BrokerUnreachable when there is no answer, or `stopping()` turns true before.
+    """
+    with Session(connector, stopping) as session:
+        connection = session.start(connection_parameters(connector, name=f"{connector.tag} declare"))
+        session.log_in(connection)
+        bench = _Bench(session, connection)
         missing = [bench.is_missing(step) for step in steps]
         if bench.conflicts:
-            raise BrokerRefused(
-                f"{place(connector)}: {'; '.join(bench.conflicts)}; nothing was changed", CHOICES
-            )
+            conflicts = "; ".join(bench.conflicts)
+            raise BrokerRefused(f"{session.place}: {conflicts}; nothing was changed", CHOICES)
         return tuple((step, bench.make(step, gone)) for step, gone in zip(steps, missing, strict=True))
-
-
-@contextmanager
-def _connected(connector: Connector) -> Iterator[pika.BlockingConnection]:
-    """A short connection whose troubles are put into words; waiting on it is bounded by heartbeats."""
-    parameters = connection_parameters(connector, name=f"{connector.tag} declare", heartbeat=HEARTBEAT)
-    connection: pika.BlockingConnection | None = None
-    try:
-        connection = pika.BlockingConnection(parameters)
-        yield connection
-    except TROUBLES as error:
-        refused = refusal(error, connector)
-        if refused is not None:
-            raise refused from None
-        raise BrokerUnreachable(f"{place(connector)}: {reason(error)}") from None
-    finally:
-        if connection is not None and connection.is_open:
-            with suppress(*TROUBLES):
-                connection.close()
 
 
 class _Bench:
     """One look or one change at a time, each on a channel of its own."""
 
-    def __init__(self, connection: pika.BlockingConnection, where: str) -> None:
+    def __init__(self, session: Session, connection: Connection) -> None:
+        self._session = session
         self._connection = connection
-        self._where = where
+        self._where = session.place
         self._made = 0
         self.conflicts: list[str] = []
 
@@ -84,9 +70,13 @@ class _Bench:
             case Binding():
                 return False
             case Exchange(name=name, kind=kind):
-                there = self._is_there(lambda channel: channel.exchange_declare(name, kind, passive=True))
+                there = self._is_there(
+                    lambda channel, done: channel.exchange_declare(name, kind, passive=True, callback=done)
+                )
             case Queue(name=name):
-                there = self._is_there(lambda channel: channel.queue_declare(name, passive=True))
+                there = self._is_there(
+                    lambda channel, done: channel.queue_declare(name, passive=True, callback=done)
+                )
         if there and not step.foreign:
             self._compare(step)
         if not there and isinstance(step, Queue) and step.foreign:
@@ -99,7 +89,12 @@ class _Bench:
     def make(self, step: Step, missing: bool) -> Done:
         """Make it if it is missing."""
         if isinstance(step, Binding):
-            self._try(step, lambda channel: channel.queue_bind(step.queue, step.exchange, step.routing_key))
+            self._try(
+                step,
+                lambda channel, done: channel.queue_bind(
+                    step.queue, step.exchange, step.routing_key, callback=done
+                ),
+            )
             return Done.BOUND
         if missing:
             self._declare(step)
@@ -116,17 +111,24 @@ class _Bench:
 
     def _declare(self, step: Exchange | Queue) -> None:
         if isinstance(step, Exchange):
-            self._try(step, lambda channel: channel.exchange_declare(step.name, step.kind, durable=True))
+            self._try(
+                step,
+                lambda channel, done: channel.exchange_declare(
+                    step.name, step.kind, durable=True, callback=done
+                ),
+            )
         else:
             arguments = dict(step.arguments)
             self._try(
                 step,
-                lambda channel: channel.queue_declare(step.name, durable=step.durable, arguments=arguments),
+                lambda channel, done: channel.queue_declare(
+                    step.name, durable=step.durable, arguments=arguments, callback=done
+                ),
             )
 
-    def _is_there(self, look: Callable[[BlockingChannel], object]) -> bool:
+    def _is_there(self, look: Request) -> bool:
         try:
-            self._on_channel(look)
+            self._session.try_out(self._connection, look)
         except exceptions.ChannelClosedByBroker as closed:
             if closed.reply_code == 404:
                 return False
@@ -135,10 +137,10 @@ class _Bench:
             raise
         return True
 
-    def _try(self, step: Step, change: Callable[[BlockingChannel], object]) -> None:
+    def _try(self, step: Step, change: Request) -> None:
         """Do it; a refusal names the step and not just the queue."""
         try:
-            self._on_channel(change)
+            self._session.try_out(self._connection, change)
         except exceptions.ChannelClosedByBroker as closed:
             if closed.reply_code == 406 and INEQUIVALENT.search(closed.reply_text):
                 raise
@@ -146,11 +148,6 @@ class _Bench:
             raise BrokerRefused(
                 f"{self._where}: {step}: the broker refused it: {closed.reply_text}{before}", _remedy(closed)
             ) from None
-
-    def _on_channel(self, call: Callable[[BlockingChannel], object]) -> None:
-        channel = self._connection.channel()
-        call(channel)
-        channel.close()
 
 
 def difference(step: Exchange | Queue, text: str) -> str:

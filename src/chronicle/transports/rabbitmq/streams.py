@@ -1,0 +1,67 @@
+"""Telling a stream from a queue over AMQP alone (RB18): an ack there settles nothing, and nothing can die.
+
+A passive declare does not tell the type, and to declare needs the right to configure. But the broker takes
+the argument `x-stream-offset` for a consumer of a stream only: for any other queue it closes the channel, and
+nothing was delivered. A broker that does not check arguments would deliver, so it is not asked: there the
+first message tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from pika import exceptions
+from pika.channel import Channel
+
+from chronicle.core.delivery import Facts
+from chronicle.errors import BrokerRefused
+from chronicle.transports.rabbitmq.connection import Connection
+from chronicle.transports.rabbitmq.session import Session
+
+OFFSET: Final = "x-stream-offset"  # an argument of a stream's consumer, and a header of its messages
+CHECKS_ARGUMENTS: Final = (3, 10)  # RabbitMQ does since then
+
+
+def is_stream(session: Session, connection: Connection, queue: str) -> bool:
+    """Whether this is certainly a stream."""
+    if not _checks_arguments(connection):
+        return False
+
+    def consume(channel: Channel, done: Callable[[Any], None]) -> None:
+        channel.basic_qos(prefetch_count=1)  # no stream without it
+        channel.basic_consume(queue, _ignore, arguments={OFFSET: "next"}, callback=done)
+
+    try:
+        session.try_out(connection, consume)
+    except exceptions.ChannelClosedByBroker:
+        return False  # also when something else is wrong: consuming in earnest says what
+    return True
+
+
+def came_from_stream(headers: Facts) -> bool:
+    """Whether a message with these headers was delivered by a stream."""
+    return OFFSET in headers
+
+
+def refuse(where: str, queue: str) -> BrokerRefused:
+    """What the operator is told."""
+    return BrokerRefused(
+        f"{where}: {queue!r} is a stream",
+        "chronicle consumes classic and quorum queues; bind one of those to where the messages come from",
+    )
+
+
+def _checks_arguments(connection: Connection) -> bool:
+    told = connection.server_properties or {}
+    version = re.match(r"(\d+)\.(\d+)", str(told.get("version")))
+    return (
+        told.get("product") == "RabbitMQ"
+        and version is not None
+        and (int(version[1]), int(version[2])) >= CHECKS_ARGUMENTS
+    )
+
+
+def _ignore(*_: object) -> None:
+    """A stream's message: it is refused anyway."""
