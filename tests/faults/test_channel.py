@@ -63,7 +63,8 @@ def test_a_channel_closed_by_the_broker_is_noticed_and_replaced(
     }
     configure(node, short)
     campaign.send(1, gate=str(gate))
-    process = campaign.consume(chronicle, *QUICK, "--concurrency", "3", "--prefetch", "3")
+    # Each lost channel leaves a worker at the gate, and the broker may take seconds to be configured again.
+    process = campaign.consume(chronicle, *QUICK, "--concurrency", "20", "--prefetch", "20")
     lost = process.wait_for_line("connection.lost")
     assert "406" in lost["text"]
     assert "timed out" in lost["text"]
