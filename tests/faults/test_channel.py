@@ -12,7 +12,7 @@ from support.proxy import Proxy
 from support.rabbit import RabbitNode
 from support.waiting import wait_for
 
-QUICK = ("--reconnect-initial", "50ms", "--reconnect-max", "300ms")
+QUICK = ("--retry-initial", "50ms", "--retry-max", "300ms")
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_a_channel_closed_by_the_broker_is_noticed_and_replaced(
     }
     configure(node, short)
     campaign.send(1, gate=str(gate))
-    # Room for as many late runs of the first message as a slow machine brings before the limit is lifted.
+    # Each lost channel leaves a worker at the gate, and the broker may take seconds to be configured again.
     process = campaign.consume(chronicle, *QUICK, "--concurrency", "20", "--prefetch", "20")
     lost = process.wait_for_line("connection.lost")
     assert "406" in lost["text"]

@@ -67,6 +67,18 @@ def test_a_connection_lost_between_batches_is_opened_again(rabbit: Broker, queue
     assert rabbit.queues.depth(queue) == 2 * len(MESSAGES)
 
 
+def test_the_time_to_start_counts_for_the_start_only(rabbit: Broker, queue: str) -> None:
+    """A connection lost between batches is opened again, also when that time is long over."""
+    over: list[bool] = []
+    with Proxy(rabbit.url) as proxy:
+        connector = Connector(proxy.url_for(rabbit.url), queue)
+        with RabbitPublisher(connector, lambda: bool(over)) as publisher:
+            over.append(True)
+            proxy.cut()
+            publisher.publish(MESSAGES)
+    assert rabbit.queues.depth(queue) == len(MESSAGES)
+
+
 def test_confirmations_that_do_not_come_end_in_an_error(rabbit: Broker, queue: str) -> None:
     """Never a silent hang: the broker's missed heartbeats end the wait, and nothing counts as confirmed."""
     with Proxy(rabbit.url) as proxy:

@@ -48,7 +48,7 @@ class RabbitPublisher:
         self.confirmed = 0  # messages on the queue for certain, those of a failed batch included
 
     def __enter__(self) -> Self:
-        self._connect()
+        self._connect(self._stopping)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -96,14 +96,14 @@ class RabbitPublisher:
             if self._session.end is not None:
                 self._disconnect(0.0)
         if self._session is None or self._channel is None:
-            self._connect()
+            self._connect(never)
         assert self._session is not None
         assert self._channel is not None
         return self._session, self._channel
 
-    def _connect(self) -> None:
+    def _connect(self, stopping: Callable[[], bool]) -> None:
         """Open connection and channel, check the queue, ask for confirmations."""
-        self._session = session = Session(self._connector, self._stopping)
+        self._session = session = Session(self._connector, stopping)
         try:
             connection = session.start(self._parameters)
             session.log_in(connection)
