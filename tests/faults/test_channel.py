@@ -12,7 +12,7 @@ from support.proxy import Proxy
 from support.rabbit import RabbitNode
 from support.waiting import wait_for
 
-QUICK = ("--retry-initial", "50ms", "--retry-max", "300ms")
+QUICK = ("--reconnect-initial", "50ms", "--reconnect-max", "300ms")
 
 
 @pytest.fixture(scope="module")
