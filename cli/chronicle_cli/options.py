@@ -253,7 +253,7 @@ capture = option(
 )  # fmt: skip
 encrypt = option(
     Group.OUTPUT, "--encrypt", is_flag=True, envvar="CHRONICLE_ENCRYPT",
-    help="Seal the capture with the passphrase in CHRONICLE_PASSPHRASE or in the file "
+    help="Encrypt the capture with the passphrase in CHRONICLE_PASSPHRASE or in the file "
     "CHRONICLE_PASSPHRASE_FILE names (else it is asked for), or with the key in CHRONICLE_SEAL_KEY_FILE.",
 )  # fmt: skip
 

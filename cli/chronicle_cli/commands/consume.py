@@ -100,7 +100,7 @@ def captured(ctx: click.Context, job: Job, transport: Transport, observer: Obser
     from chronicle.captures.recorder import Recorder
     from chronicle_cli.passphrase import PassphraseSource
 
-    secret = PassphraseSource(os.environ).to_seal if ctx.params["encrypt"] else None
+    secret = PassphraseSource(os.environ).to_encrypt if ctx.params["encrypt"] else None
     file = open_capture(path, secret, tell=report.warn)
     capturing = Recorder(observer, file, path)
     try:

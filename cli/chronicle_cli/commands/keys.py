@@ -12,7 +12,7 @@ import click
 
 from chronicle.captures.sources import read_messages
 from chronicle.core.body import parse
-from chronicle.core.sealing import MAX_HEADER, is_sealed
+from chronicle.core.encryption import MAX_HEADER, is_encrypted
 from chronicle.engine.job import Exit
 from chronicle.errors import CannotDecrypt, InvalidMessage, KeyStoreError, SettingError
 from chronicle.proca.keystore import KeyStore, add_key, change_lock
@@ -114,12 +114,12 @@ def check(file: str, message: str | None) -> int:
 @command.command("lock", cls=Command, examples="chronicle keys lock keys.json")
 @store
 def lock(file: str) -> int:
-    """Lock the key store: seal it with a passphrase or a key.
+    """Lock the key store: encrypt it with a passphrase or a key.
 
-    FILE is replaced in one step; every command goes on taking it with --keys, and asks for the passphrase
-    or finds it in CHRONICLE_PASSPHRASE_FILE or CHRONICLE_PASSPHRASE. With CHRONICLE_SEAL_KEY_FILE it is
-    sealed with the key in that file: 32 bytes in base64. Who loses the passphrase loses the keys. FILE is
-    CHRONICLE_KEYS if it is not named, else keys.json.
+    FILE is replaced atomically. Every command still accepts it with --keys, and prompts for the passphrase
+    or takes it from CHRONICLE_PASSPHRASE_FILE or CHRONICLE_PASSPHRASE. With CHRONICLE_SEAL_KEY_FILE it is
+    encrypted with the key in that file: 32 bytes in base64. If you lose the secret, the keys cannot be
+    recovered. FILE defaults to CHRONICLE_KEYS, else keys.json.
     """
     refuse_text(file)
     if is_locked(file):
@@ -150,7 +150,7 @@ def is_locked(file: str) -> bool:
     """Whether a key store is locked; what cannot be read is somebody else's error to tell."""
     try:
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
-            return is_sealed(opened.read(MAX_HEADER))
+            return is_encrypted(opened.read(MAX_HEADER))
     except (OSError, ValueError):
         return False
 
@@ -166,7 +166,7 @@ def keys_of(count: int) -> str:
 
 def can_open(path: str, keys: KeyStore, secrets: PassphraseSource) -> int:
     """Say whether the store opens the personal data of the first message in a file, and with which key."""
-    delivery = next(read_messages([path], "check", ask=secrets.to_open), None)
+    delivery = next(read_messages([path], "check", ask=secrets.to_decrypt), None)
     if delivery is None:
         raise SettingError(f"there is no message in {path}", "name a file that holds one")
     info = sealed_in(delivery.body)

@@ -50,7 +50,7 @@ def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: b
 
     FILE is one JSON document, JSON lines, a folder of such files (*.json, *.jsonl), or - for standard input.
     A record (a line of a capture or of a dead-letter export) keeps its exact body, headers and properties;
-    any other line is a message as it stands. A sealed capture is opened on the way: see `chronicle capture`.
+    any other line is a message as it stands. Encrypted captures are decrypted: see `chronicle capture`.
     The command ends well only when the broker has confirmed all.
     """
     where = options.where_of(ctx)
@@ -61,7 +61,7 @@ def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: b
     secrets = PassphraseSource(os.environ)
 
     def read() -> Iterator[Delivery]:
-        return read_messages(files, where.queue, ask=secrets.to_open, tell=report.warn)
+        return read_messages(files, where.queue, ask=secrets.to_decrypt, tell=report.warn)
 
     messages = chain(read(), chain.from_iterable(read() for _ in range(repeat - 1)))
     if dry_run:

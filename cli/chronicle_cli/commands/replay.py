@@ -78,7 +78,7 @@ def command(
     further tries in memory, and at once: --retry-delay is not waited for. Ends with code 1 if any message
     failed; with --against, if any outcome changed.
 
-    A sealed capture is opened with the passphrase in CHRONICLE_PASSPHRASE or in the file
+    An encrypted capture is decrypted with the passphrase in CHRONICLE_PASSPHRASE or in the file
     CHRONICLE_PASSPHRASE_FILE names (else it is asked for), or with the key in CHRONICLE_SEAL_KEY_FILE.
     """
     work = options.work_of(ctx)
@@ -86,7 +86,7 @@ def command(
     if against and (dead_letters or STDIN in paths):
         what = "--dead-letters" if dead_letters else "standard input"
         raise SettingError(f"{what} cannot be used with --against", "the messages are gone through twice")
-    reader = FileReader("replay", ask=PassphraseSource(os.environ).to_open, tell=report.warn)
+    reader = FileReader("replay", ask=PassphraseSource(os.environ).to_decrypt, tell=report.warn)
 
     def messages() -> Messages:
         found = find_messages(paths, reader)
