@@ -1,4 +1,4 @@
-"""Putting messages on a queue: batches, the wait for the broker, and an exact count at the end.
+"""Publishing messages to a queue: batches, the wait for the broker, and an exact count at the end.
 
 Rule 1: a message counts when the broker has confirmed it, not when it was sent.
 Rule 2: a signal in the middle of a batch waits for that batch, so that the count stays exact; a second one
@@ -26,7 +26,7 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 
 @runtime_checkable
 class CountsItself(Protocol):
-    """A publisher whose broker may take a part of a batch."""
+    """A publisher whose broker may accept part of a batch."""
 
     @property
     def confirmed(self) -> int: ...
@@ -70,7 +70,7 @@ class Publication:
 def in_batches(messages: Iterable[Delivery]) -> Iterator[list[Outgoing]]:
     """Body, headers and properties of each message, a hundred at a time and fewer when they are large.
 
-    The story of a death stays behind: what is published has all its tries before it.
+    The history of a death is left out: a published message has all its tries ahead of it.
     """
     batch: list[Outgoing] = []
     size = 0
@@ -86,7 +86,7 @@ def in_batches(messages: Iterable[Delivery]) -> Iterator[list[Outgoing]]:
 
 @contextmanager
 def reached(connector: Connector, startup_timeout: float, tell: Callable[[str], None]) -> Iterator[Publisher]:
-    """A connected publisher; an absent broker is tried again until the time is over (D-9)."""
+    """A connected publisher; an unreachable broker is retried until the timeout (D-9)."""
 
     def connected() -> Publisher:
         return open_publisher(connector).__enter__()

@@ -84,5 +84,5 @@ def test_its_reasons_reach_the_person_who_typed_the_option(toy: None) -> None:
     refused = CliRunner().invoke(command, [*asked, "--only-retry"], standalone_mode=False)
     assert str(refused.exception) == "--only-retry has no effect on the toy box: toys are not tried again"
     done = CliRunner(env={"CHRONICLE_ONLY_RETRY": "1", "CHRONICLE_TTL": "1h"}).invoke(command, asked)
-    assert (done.exit_code, done.stdout) == (0, "the plan for q:\n  queue q, durable\nmade: queue q\n")
+    assert (done.exit_code, done.stdout) == (0, "the plan for q:\n  queue q, durable\ncreated: queue q\n")
     assert "--ttl is not honoured: toys last" in done.stderr
