@@ -70,7 +70,7 @@ def test_declare_makes_a_queue_in_a_file(tmp_path: Path) -> None:
     assert (first.out, again.out) == tuple(
         f"the plan for q:\n  queue q, durable\n{done}: queue q\n" for done in ("created", "exists")
     )
-    assert "--ttl is not honoured" in first.err
+    assert "--ttl has no effect" in first.err
 
 
 def test_consume_makes_a_queue_in_a_file(tmp_path: Path) -> None:
