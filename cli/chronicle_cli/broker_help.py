@@ -1,4 +1,4 @@
-"""What the help says about the brokers of the catalog."""
+"""What the help says about the brokers in the catalog."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from chronicle.transports.catalog import brokers
 
 
 def broker_urls() -> Iterator[str]:
-    """A URL of each."""
+    """An example URL for each."""
     for broker in brokers():
         secure = "".join(f", or {scheme}:// with TLS" for scheme in broker.secure_schemes)
         yield f"{broker.example}{secure} ({broker.title})"
 
 
 def broker_settings() -> Iterator[str]:
-    """What --set takes, of those that take anything."""
+    """What --set accepts, for brokers that have settings."""
     for broker in brokers():
         if broker.settings:
             taken = ", ".join(f"{name} ({meaning})" for name, meaning in broker.settings.items())

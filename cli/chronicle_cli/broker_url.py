@@ -1,8 +1,8 @@
-"""The broker's URL out of the environment: chronicle's own variables, then proca's.
+"""The broker's URL from the environment: chronicle's own variables, then proca's.
 
 Rule 1: `--url` and CHRONICLE_URL win, then CHRONICLE_URL_FILE, then PROCA_URL with PROCA_USERNAME and
-        PROCA_PASSWORD; with none of them it is the usual one, a queue in this folder.
-Rule 2: a password comes from the environment or a file (Z3) and fills a URL that has a user and none.
+        PROCA_PASSWORD; with none of them it is the default, a queue in this folder.
+Rule 2: a password comes from the environment or a file (Z3) and completes a URL with a user and no password.
 Rule 3: the environment is passed in; nothing here prints, and no error repeats a value.
 """
 
@@ -20,7 +20,7 @@ PROCA: Final = "amqps://api.proca.app/proca_live"
 MAX_FILE: Final = 64 * 1024
 PASSPHRASE: Final = "CHRONICLE_PASSPHRASE"
 
-# Variables without an option of their own, because a command line is readable by everybody (Z3).
+# Variables without an option of their own, because every user of the machine can read a command line (Z3).
 VARIABLES: Final = (
     "CHRONICLE_URL_FILE",
     "CHRONICLE_PASSWORD",
@@ -49,7 +49,7 @@ def with_password(url: str, password: str) -> str:
 
 
 def has_password(url: str) -> bool:
-    """Whether a password stands in the URL itself."""
+    """Whether the URL itself contains a password."""
     return _userinfo(url)[1]
 
 
@@ -90,7 +90,7 @@ def line_in_file_of(name: str, environ: Mapping[str, str]) -> str | None:
     if not path:
         return None
     try:
-        # O_NONBLOCK: a named pipe without a writer would keep us here for ever.
+        # O_NONBLOCK: a named pipe without a writer would block forever.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             content = file.read(MAX_FILE + 1).decode("utf-8").rstrip("\r\n")
     except (OSError, ValueError) as error:
@@ -99,5 +99,7 @@ def line_in_file_of(name: str, environ: Mapping[str, str]) -> str | None:
             f"the file that {name} names cannot be read: {why}", "check its path and mode"
         ) from None
     if not content or len(content) > MAX_FILE or not content.isprintable():
-        raise SettingError(f"the file that {name} names must hold one line", "nothing else belongs in it")
+        raise SettingError(
+            f"the file that {name} names must contain exactly one line", "remove everything else"
+        )
     return content

@@ -1,4 +1,4 @@
-"""The loggers of the brokers' clients: quiet, because chronicle reports a lost connection itself, once."""
+"""The loggers of the broker clients: quiet, because chronicle reports a lost connection itself, once."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from chronicle.transports.catalog import brokers
 
 
 def quiet_clients() -> None:
-    """Let them say nothing; they need many lines of their own for what is reported in one."""
+    """Silence them; they log many lines for what chronicle reports in one."""
     _set_level([name for broker in brokers() for name in broker.loggers], logging.CRITICAL)
 
 
 def spare_bodies() -> None:
-    """Let them say everything but whole bodies."""
+    """Let them log everything except message bodies."""
     _set_level([name for broker in brokers() for name in broker.telltale_loggers], logging.INFO)
 
 

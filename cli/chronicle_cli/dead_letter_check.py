@@ -1,7 +1,7 @@
-"""What `consume` finds out about dead letters before the first message (RB8), and how it says so.
+"""What `consume` finds out about dead letters before the first message (RB8), and how it reports it.
 
-Rule: what is known to lose messages is refused unless the operator allows it; what is not known is said
-loudly at every start.
+Rule: a queue known to lose messages is refused unless the operator allows it; if it is not known, every start
+logs a warning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chronicle.transports.seam import Connector
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A sentence for the log."""
+    """A line for the log."""
 
     event: str
     level: int
@@ -32,13 +32,13 @@ class Remark:
 def dead_letters(
     check: DeadLetterCheck, connector: Connector, management_url: str | None, *, allow_drop: bool
 ) -> Remark:
-    """Find out whether the broker would keep a dead letter of this queue; SettingError when it would not."""
-    not_asked = f"not known whether this queue's dead letters are kept: {check.not_asked}"
+    """Find out whether the broker would keep this queue's dead letters; SettingError if it would not."""
+    not_asked = f"unknown whether this queue's dead letters are kept: {check.not_asked}"
     if connector.declare is not None:
         if isinstance(connector.declare.dead_letter, Disabled):
-            return _vanishing("--no-dead-letter was asked for", check, allow_drop)
+            return _vanishing("--no-dead-letter was given", check, allow_drop)
         return Remark(
-            events.DEAD_LETTERS_KEPT, logging.INFO, "dead letters are kept: the queue is declared so"
+            events.DEAD_LETTERS_KEPT, logging.INFO, "dead letters are kept: the queue is declared that way"
         )
     if not management_url:
         return Remark(events.DEAD_LETTERS_UNKNOWN, logging.WARNING, not_asked)
@@ -49,12 +49,12 @@ def dead_letters(
         case Keeping.VANISHES:
             return _vanishing(prospect.why, check, allow_drop)
         case Keeping.UNKNOWN:
-            text = f"whether dead letters are kept is not known: {prospect.why}. {not_asked}"
+            text = f"unknown whether dead letters are kept: {prospect.why}. {not_asked}"
             return Remark(events.DEAD_LETTERS_UNKNOWN, logging.WARNING, text)
 
 
 def _vanishing(why: str, check: DeadLetterCheck, allow_drop: bool) -> Remark:
     if not allow_drop:
-        raise SettingError(f"a message that fails would be deleted by the broker: {why}", check.remedy)
-    text = f"a message that fails is deleted by the broker: {why}"
+        raise SettingError(f"the broker would delete failed messages: {why}", check.remedy)
+    text = f"the broker deletes failed messages: {why}"
     return Remark(events.DEAD_LETTERS_VANISH, logging.WARNING, text)

@@ -1,4 +1,4 @@
-"""The `.env` file: this folder's only, and never over what the environment already says (Z13)."""
+"""The `.env` file: only this folder's, and it never overrides the environment (Z13)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MAX_FILE: Final = 1024 * 1024
 
 
 def load_env(named: str | None, environ: MutableMapping[str, str]) -> tuple[str, ...]:
-    """Add what the named file, or this folder's `.env`, says and the environment does not.
+    """Add the variables of the named file, or of this folder's `.env`, that the environment does not set.
 
-    Gives back what is odd about it, in words: a name that looks like one of chronicle's and is none.
+    Returns warnings: names that look like chronicle's but are not.
     """
     path = named or NAME
     content = _content(path, must_exist=named is not None)
@@ -35,14 +35,14 @@ def load_env(named: str | None, environ: MutableMapping[str, str]) -> tuple[str,
 
 
 def _values(content: str, path: str) -> dict[str, str]:
-    """The variables as they stand, nothing in them replaced; of a repeated one the last counts."""
+    """The variables as written, without interpolation; if one is repeated, the last wins."""
     # Most runs have no such file and should not pay for the import.
     from dotenv.parser import parse_stream
 
     values = {}
     for found in parse_stream(io.StringIO(content)):
         if found.error:
-            # The line itself may hold a password.
+            # The line itself may contain a password.
             raise SettingError(
                 f"{path!r}, line {_line(found.original)} cannot be read", "write it as NAME=value"
             )
@@ -52,14 +52,14 @@ def _values(content: str, path: str) -> dict[str, str]:
 
 
 def _line(original: Original) -> int:
-    """Where the text of a binding begins; the parser counts from the blank lines before it."""
+    """The line a binding starts on; the parser counts from the blank lines before it."""
     blank = len(original.string) - len(original.string.lstrip())
     return original.line + original.string[:blank].count("\n")
 
 
 def _content(path: str, *, must_exist: bool) -> str | None:
     try:
-        # O_NONBLOCK: a named pipe without a writer would keep us here for ever.
+        # O_NONBLOCK: a named pipe without a writer would block forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         if must_exist:
@@ -72,9 +72,9 @@ def _content(path: str, *, must_exist: bool) -> str | None:
         if stat.S_ISDIR(mode) and not must_exist:
             return None  # a virtual environment is often called .env, too
         if not stat.S_ISREG(mode):
-            raise SettingError(f"{path!r} is not a file", "name a file of lines NAME=value")
+            raise SettingError(f"{path!r} is not a file", "name a file of NAME=value lines")
         if mode & stat.S_IROTH:
-            problem = f"everybody can read {path!r}, and it may hold passwords"
+            problem = f"{path!r} is world-readable, and it may contain passwords"
             raise SettingError(problem, f"chmod 600 {shlex.quote(path)}")
         raw = os.read(descriptor, MAX_FILE)
     finally:
@@ -84,5 +84,5 @@ def _content(path: str, *, must_exist: bool) -> str | None:
     except UnicodeDecodeError:
         content = "\0"
     if "\0" in content or len(raw) == MAX_FILE:
-        raise SettingError(f"{path!r} is too large or not UTF-8 text", "write it as lines NAME=value")
+        raise SettingError(f"{path!r} is too large or not UTF-8 text", "write it as NAME=value lines")
     return content

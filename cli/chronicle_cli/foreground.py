@@ -27,7 +27,7 @@ FLUSHING: Final = 2.0  # seconds
 
 
 def pipeline_of(work: Work, policy: Policy) -> Pipeline:
-    """The pipeline these settings ask for; the key store is read here, before anything is connected."""
+    """The pipeline for these settings; the key store is read here, before connecting to anything."""
     keys = None
     if work.keys:
         from chronicle.proca.keystore import KeyStore
@@ -45,9 +45,9 @@ def pipeline_of(work: Work, policy: Policy) -> Pipeline:
 
 
 def observe(output: Output, queue: str, syncer: str, transport: Transport, *urls: str) -> Observer:
-    """Who tells the person or the log what happens; a passphrase and these URLs' passwords show nowhere.
+    """The observer that shows or logs what happens; it hides the passphrase and these URLs' passwords.
 
-    From here on it is so for Python's own logging, too.
+    From here on Python's own logging goes through it, too.
     """
     observer = make_observer(
         output.log_format,
@@ -64,7 +64,7 @@ def observe(output: Output, queue: str, syncer: str, transport: Transport, *urls
 
 
 def passwords_in(url: str) -> list[str]:
-    """The password of a URL, which must not show up in anything anybody logs (Z4)."""
+    """The password in a URL, which must never be logged (Z4)."""
     password = urlsplit(url).password
     return [unquote(password)] if password else []
 
@@ -75,7 +75,7 @@ def run(
     observer: Observer,
     begin: Callable[[Callable[[str], None]], None] = lambda _stop: None,
 ) -> int:
-    """Run the job to its end; the exit code. Who must be able to end the run is told how at its `begin`."""
+    """Run the job to its end; the exit code. `begin` is given the function that stops the run."""
     ending = run_to_end(job, transport, observer, begin)
     if ending.stuck:
         leave_now(int(ending.code))
@@ -88,17 +88,17 @@ def run_to_end(
     observer: Observer,
     begin: Callable[[Callable[[str], None]], None] = lambda _stop: None,
 ) -> Ending:
-    """Run the job under signals, for who has something to say about the end before the process may go."""
+    """Run the job with signals handled; for callers that still have to report before the process exits."""
     runner = Runner(job, transport, observer)
     begin(runner.stop)
-    with stop_on_signal(runner.stop, lambda: report.last_words("unfinished messages go back")):
+    with stop_on_signal(runner.stop, lambda: report.last_words("unfinished messages go back to the queue")):
         return runner.run()
 
 
 def leave_now(code: int) -> NoReturn:
-    """End the process although a syncer is still running: its thread would keep a normal exit waiting.
+    """End the process although a syncer is still running: its thread would hold up a normal exit.
 
-    It may be waiting itself, in a print to a stalled terminal: then what is in the buffers stays there.
+    It may itself be stuck in a print to a stalled terminal: then what is buffered is lost.
     """
     end_process(code, _flush, FLUSHING)
 

@@ -1,7 +1,7 @@
-"""Which options stand on the command line, and which of them must not.
+"""Which options were given on the command line, and which of them must not be.
 
-Rule: an option that would do nothing is refused when it was typed. As a variable it may stand in the `.env`
-of a whole project, for the commands and brokers it means something to.
+Rule: an option that would have no effect is refused on the command line. As a variable it is allowed: it may
+be in a project's `.env` for the commands and brokers that use it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def typed(ctx: click.Context, name: str) -> bool:
 
 
 def refuse_typed(ctx: click.Context, names: Iterable[str], why: str) -> None:
-    """SettingError for the first of these options that stands on the command line."""
+    """SettingError for the first of these options that was given on the command line."""
     for param in ctx.command.params:
         if param.name in names and typed(ctx, param.name):
             flags = [*param.opts, *param.secondary_opts]
@@ -30,6 +30,6 @@ def refuse_typed(ctx: click.Context, names: Iterable[str], why: str) -> None:
 
 
 def refuse_useless(ctx: click.Context, broker: Broker) -> None:
-    """SettingError for an option on the command line that this broker has no use for."""
+    """SettingError for an option on the command line that has no effect on this broker."""
     for name, why in broker.refuses.items():
         refuse_typed(ctx, (name,), f"has no effect on {broker.title}: {why}")

@@ -1,4 +1,4 @@
-"""Commands whose help shows options by group, each with its variable, and examples at the end."""
+"""Commands whose help groups options under headings, each with its variable, and ends with examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Decorator: TypeAlias = Callable[[AnyFunction], AnyFunction]
 
 
 class Group(StrEnum):
-    """The headings, in the order of the help."""
+    """The headings, in the order the help shows them."""
 
     WHERE = "Where"
     WORK = "Work"
@@ -25,7 +25,7 @@ class Group(StrEnum):
 
 
 class GroupedOption(click.Option):
-    """An option that stands under a heading."""
+    """An option under a heading."""
 
     def __init__(self, *args: Any, group: Group, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -42,7 +42,7 @@ class Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*Group, "Options")}
         for param in self.get_params(ctx):
-            # An argument stands in the usage line and is told about in the text above.
+            # An argument is in the usage line and is explained in the text above.
             row = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if row is not None:
                 rows[param.group if isinstance(param, GroupedOption) else "Options"].append(row)
@@ -56,7 +56,7 @@ class Command(click.Command):
 
 
 def write_examples(examples: str, formatter: click.HelpFormatter) -> None:
-    """The examples as they stand: what is to be copied must not be wrapped."""
+    """The examples unwrapped, so that they can be copied."""
     if examples:
         with formatter.section("EXAMPLES"):
             for line in examples.strip().splitlines():
@@ -65,7 +65,7 @@ def write_examples(examples: str, formatter: click.HelpFormatter) -> None:
 
 def option(group: Group, *flags: str, **attributes: Any) -> Decorator[Any]:
     """An option under a heading, with its variable and its default in the help."""
-    # Imported here: the help of all commands together has no such option and should not pay for it.
+    # Imported here: the top-level help has no such option and should not pay for it.
     from chronicle_cli.params import TRUTH
 
     attributes.setdefault("show_default", attributes.get("default") is not None)

@@ -1,9 +1,9 @@
-"""The live view of a run: a few lines at the foot of the terminal that are drawn again and again.
+"""The live view of a run: a few lines at the bottom of the terminal, redrawn continuously.
 
 Rule 1: it is drawn from `tick`, by the pump, a few times a second; no thread of its own.
-Rule 2: what needs a person is printed above it, in bounded number; a plain ack is only counted.
-Rule 3: a terminal that goes away costs the view, never the run; one that stalls costs drawings, and lines if
-        it stalls for long.
+Rule 2: what needs attention is printed above it, a bounded number of lines; a plain ack is only counted.
+Rule 3: if the terminal goes away, the view is lost, never the run; if it stalls, redraws are skipped, and
+        lines too if it stalls for long.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from chronicle.telemetry.redaction import Secrets
 from chronicle.telemetry.safe_stream import SafeStream
 from chronicle_cli.terminal import console_on
 
-EVERY: Final = 1 / 8  # seconds between drawings
-WINDOW: Final = 5.0  # seconds that make "now"
+EVERY: Final = 1 / 8  # seconds between redraws
+WINDOW: Final = 5.0  # seconds that count as "now"
 LINES_PER_DRAWING: Final = 20
 REASONS_KEPT: Final = 200
 REASONS_SHOWN: Final = 5
@@ -79,7 +79,7 @@ class LiveView:
         self._reasons: OrderedDict[str, int] = OrderedDict()
         self._budget = LINES_PER_DRAWING
         self._skipped = 0
-        # A syncer may print its results to a file: only what goes to this terminal is lifted above the view.
+        # A syncer's prints may go to a file: only those to this terminal are moved above the view.
         self._live = Live(
             console=console,
             auto_refresh=False,
@@ -87,14 +87,14 @@ class LiveView:
             vertical_overflow="crop",
             redirect_stdout=sys.stdout.isatty(),
         )
-        # The cursor is hidden while the view stands, and must come back however the process ends.
+        # The cursor is hidden while the view is up, and must come back however the process ends.
         atexit.register(self._live.stop)
 
     def event(self, name: str, level: int, text: str, **facts: Any) -> None:
         if name.endswith(".state_change"):
             self._state = str(tidy(facts.get("to", ""), self._hide))
         elif name == events.READY and not self._live.is_started:
-            # Not earlier: until then a refusal may end the run in one line of its own.
+            # Not earlier: until then a refusal may end the run with a single line.
             self._live.start()
         if events.for_people(name, level) >= self._level:
             tidied = tidy_facts(facts, self._hide)
@@ -140,7 +140,7 @@ class LiveView:
         self._sink.finish()
 
     def drawing(self, counters: Counters, now: float) -> Group:
-        """The view as it stands now."""
+        """The view as it is now."""
         (then, before), (_, after) = self._samples[0], self._samples[-1]
         rate = (after - before) / (now - then) if now > then else 0.0
         uptime = max(now - self._started, 0.001)
@@ -170,7 +170,7 @@ class LiveView:
         )
 
     def _failures(self) -> list[Text]:
-        """The latest reasons, the newest last, with how often each was given."""
+        """The latest reasons, newest last, each with its count."""
         latest = list(self._reasons.items())[-REASONS_SHOWN:]
         return [
             Text(f"{count:>6,} × {reason}", style="yellow", no_wrap=True, overflow="ellipsis")
@@ -194,7 +194,7 @@ class LiveView:
 
     def _print(self, lines: Sequence[Text]) -> None:
         if self._sink.is_full:
-            # Before rich sees them: what it believes to be on the screen must have got there.
+            # Before rich sees them: what it believes is on the screen must really be there.
             self._sink.drop(len(lines))
         elif lines:
             self._console.print(Group(*lines))

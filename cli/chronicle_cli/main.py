@@ -28,11 +28,17 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "capture": ("chronicle_cli.commands.capture:command", "Copy the messages of a queue to a file."),
     "declare": (
         "chronicle_cli.commands.declare:command",
-        "Make a queue and what it needs: dead letters, retry queues.",
+        "Create a queue and what it needs: dead letters, retry queues.",
     ),
-    "publish": ("chronicle_cli.commands.publish:command", "Put messages from files onto a queue."),
-    "dlq": ("chronicle_cli.commands.dlq.group:command", "See what died and why, and bring it back."),
-    "keys": ("chronicle_cli.commands.keys:command", "Make, list, check and lock the keys for personal data."),
+    "publish": ("chronicle_cli.commands.publish:command", "Publish messages from files to a queue."),
+    "dlq": (
+        "chronicle_cli.commands.dlq.group:command",
+        "Inspect dead letters, export them, and redrive them.",
+    ),
+    "keys": (
+        "chronicle_cli.commands.keys:command",
+        "Create, list, check and lock the keys for personal data.",
+    ),
 }
 
 EXAMPLES: Final = """
@@ -94,8 +100,8 @@ class LazyGroup(click.Group):
 def cli(env_file: str | None) -> None:
     """Run your function over a message queue, safely.
 
-    Every option is also a variable CHRONICLE_… and a line of .env in this folder; a flag wins over the
-    environment, the environment over .env. proca's own PROCA_… variables come last.
+    Every option can also be set as a variable CHRONICLE_…, in the environment or in .env in this folder; a
+    flag overrides the environment, which overrides .env. proca's own PROCA_… variables come last.
     """
     report.warn(*load_env(env_file, os.environ))
 
@@ -110,22 +116,22 @@ def main() -> None:
 
 
 def _fill_closed_streams() -> None:
-    """Put the null device where a standard stream is closed: the next file would take its number.
+    """Open the null device in place of a closed standard stream: the next file would take its descriptor.
 
-    What is written to that stream by whoever knows no better would then stand in a queue file.
+    Anything written to that stream would then end up in a queue file.
     """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _do_not_linger(code: int) -> None:
-    """Let a process that failed end (D-17): Python waits for threads that a syncer's module left behind."""
+    """Make sure a failed process exits (D-17): Python waits for threads a syncer's module left behind."""
     end = threading.Timer(LINGER, os._exit, (code,))
     end.daemon = True
     end.start()
@@ -144,7 +150,7 @@ def run(args: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        _give_up_stdout()  # who read it has gone
+        _give_up_stdout()  # the reader is gone
         return 1
     except OSError as error:
         if not _while_printing(error):
@@ -167,12 +173,12 @@ def _while_printing(error: OSError) -> bool:
 
 
 def _give_up_stdout() -> None:
-    """Send what waits to be printed nowhere: Python would complain when it flushes at the end."""
+    """Discard what is still buffered: Python would complain when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _misused(error: click.ClickException) -> int:
-    """A wrong command line: one line and where to read on; the whole help when there was no command."""
+    """A wrong command line: one line and where to read more; the whole help if there was no command."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return 2
@@ -182,7 +188,7 @@ def _misused(error: click.ClickException) -> int:
 
 
 def _failed(error: ChronicleError) -> int:
-    """An error with a meaning of its own; the tree in errors.py says which code it has."""
+    """One of chronicle's own errors; the tree in errors.py gives its exit code."""
     if isinstance(error, OperatorError):
         if isinstance(error, SyncerError) and error.trace:
             report.trace(error.trace)
@@ -193,10 +199,10 @@ def _failed(error: ChronicleError) -> int:
 
 
 def _broken(error: BaseException) -> int:
-    """A defect of chronicle's: where it happened, without values."""
+    """A bug in chronicle: where it happened, without values."""
     from chronicle.telemetry.redaction import trace_of
 
     nothing: Any = None
     report.trace(trace_of(error, nothing))
-    report.problem("this is a defect of chronicle itself", "please report it with the lines above")
+    report.problem("this is a bug in chronicle itself", "please report it with the lines above")
     return 1

@@ -1,7 +1,7 @@
 """The options commands share, each with its variable, and how they become settings.
 
 A command decorates itself with the groups it needs (`@options.where`, `@options.work` …) and asks for the
-settings (`options.where_of(ctx)` …), which are checked and hold no click.
+settings (`options.where_of(ctx)` …), which are checked and independent of click.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _choice(
     group: Group, flag: str, members: type[StrEnum], default: StrEnum | None = None, **attributes: Any
 ) -> Any:
     kind = OneOf(members)
-    # click would show a member's name; people write its value.
+    # click would show the member's name; the operator types its value.
     shown = None if default is None else default.value
     return option(group, flag, type=kind, metavar=kind.metavar, default=shown, **attributes)
 
@@ -64,8 +64,8 @@ def _choice(
 url = option(
     Group.WHERE, "--url", metavar="URL", envvar="CHRONICLE_URL",
     help=f"The broker: {'; '.join(broker_urls())}. Its password "
-    "belongs in CHRONICLE_PASSWORD or in the file CHRONICLE_PASSWORD_FILE names, the whole URL may stand in "
-    "the file CHRONICLE_URL_FILE names. PROCA_URL, or PROCA_USERNAME and PROCA_PASSWORD, are understood.  "
+    "belongs in CHRONICLE_PASSWORD or in the file CHRONICLE_PASSWORD_FILE names; the whole URL can be in the "
+    "file CHRONICLE_URL_FILE names. PROCA_URL, or PROCA_USERNAME and PROCA_PASSWORD, also work.  "
     f"[default: {usual_url()}]",
 )  # fmt: skip
 queue = option(
@@ -75,12 +75,12 @@ queue = option(
 extras = option(
     Group.WHERE, "--set", "extras", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE",
     envvar="CHRONICLE_SET",
-    help=f"A setting of the broker's client; may be repeated. {'. '.join(broker_settings())}. In the "
-    "variable, pairs are separated by spaces.",
+    help=f"A setting for the broker's client; repeatable. {'. '.join(broker_settings())}. In the variable, "
+    "separate pairs with spaces.",
 )  # fmt: skip
 tls_ca = option(
     Group.WHERE, "--tls-ca", metavar="FILE", envvar="CHRONICLE_TLS_CA",
-    help="Certificate authority that vouches for the broker (PEM).  [default: the system's]",
+    help="Certificate authority to verify the broker with (PEM).  [default: the system's]",
 )  # fmt: skip
 tls_cert = option(
     Group.WHERE, "--tls-cert", metavar="FILE", envvar="CHRONICLE_TLS_CERT", help="Client certificate (PEM)."
@@ -91,7 +91,7 @@ tls_key = option(
 )  # fmt: skip
 tag = option(
     Group.WHERE, "--tag", metavar="NAME", envvar="CHRONICLE_TAG",
-    help="Who is consuming, for the broker's own pages: the consumer tag is HOSTNAME.TAG.  "
+    help="Name shown in the broker's own tools: the consumer tag is HOSTNAME.TAG.  "
     "[default: the syncer's package or file; chronicle without a syncer]",
 )  # fmt: skip
 where = stack(url, queue, extras, tls_ca, tls_cert, tls_key, tag)
@@ -104,16 +104,16 @@ syncer = option(
 )  # fmt: skip
 app_dir = option(
     Group.WORK, "--app-dir", metavar="FOLDER", default=".", envvar="CHRONICLE_APP_DIR",
-    help="Where the syncer's module is looked for, after the standard library.",
+    help="Where to look for the syncer's module, after the standard library.",
 )  # fmt: skip
 concurrency = option(
     Group.WORK, "--concurrency", type=WORKERS, default=1, metavar="N", envvar="CHRONICLE_CONCURRENCY",
-    help="How many messages are worked on at once; at most 10000.",
+    help="How many messages to handle at once; at most 10000.",
 )  # fmt: skip
 prefetch = option(
     Group.WORK, "--prefetch", type=POSITIVE, metavar="N", envvar="CHRONICLE_PREFETCH",
-    help="How many messages the broker hands out ahead.  [default: the URL's or --set's prefetch, else twice "
-    "the concurrency]",
+    help="How many messages the broker may deliver ahead.  [default: prefetch from the URL or --set, else "
+    "twice the concurrency]",
 )  # fmt: skip
 schema = _choice(
     Group.WORK, "--schema", Schema, default=Schema.PROCA, envvar="CHRONICLE_SCHEMA",
@@ -121,11 +121,11 @@ schema = _choice(
 )  # fmt: skip
 keys = option(
     Group.WORK, "--keys", metavar="FILE", envvar="CHRONICLE_KEYS",
-    help="Key store that opens personal data (mode 600). The variable may also hold the JSON itself.",
+    help="Key store that opens personal data (mode 600). The variable may also contain the JSON itself.",
 )  # fmt: skip
 require_decryption = option(
     Group.WORK, "--require-decryption", is_flag=True, envvar="CHRONICLE_REQUIRE_DECRYPTION",
-    help="A message whose key is not in the store is bad input, instead of being passed on sealed.",
+    help="Treat a message whose key is not in the store as bad input, instead of passing it on sealed.",
 )  # fmt: skip
 normalize_events = option(
     Group.WORK, "--normalize-events", is_flag=True, envvar="CHRONICLE_NORMALIZE_EVENTS",
@@ -144,32 +144,32 @@ work = stack(
 on_failure = option(
     Group.OUTCOME, "--on-failure", type=FAILURE, metavar=FAILURE.metavar,
     default=OnFailure.REQUEUE_ONCE.value, envvar="CHRONICLE_ON_FAILURE",
-    help="What a message gets when the syncer returns False. requeue-once: one more try, then dead-letter. "
-    "retry:N: N tries in all, with --retry-delay between them, then dead-letter. requeue: again and again, "
-    "with a growing delay. ack: acknowledged all the same, so failures are lost.",
+    help="What to do with a message when the syncer returns False. requeue-once: one more try, then "
+    "dead-letter. retry:N: N tries in all, with --retry-delay between them, then dead-letter. requeue: retry "
+    "forever, with a growing delay. ack: acknowledge it anyway, so failures are lost.",
 )  # fmt: skip
 on_invalid = _choice(
     Group.OUTCOME, "--on-invalid", OnInvalid, default=OnInvalid.REQUEUE_ONCE, envvar="CHRONICLE_ON_INVALID",
-    help="What bad input gets: not JSON, unknown schema, damaged personal data.",
+    help="What to do with bad input: not JSON, unknown schema, damaged personal data.",
 )  # fmt: skip
 on_exception = _choice(
     Group.OUTCOME, "--on-exception", OnException, default=OnException.EXIT, envvar="CHRONICLE_ON_EXCEPTION",
-    help="What an exception in the syncer means: the process ends (code 1), or this message failed.",
+    help="What an exception in the syncer does: end the process (code 1), or fail this message.",
 )  # fmt: skip
 max_retries = option(
     Group.OUTCOME, "--max-retries", type=POSITIVE, metavar="N", envvar="CHRONICLE_MAX_RETRIES",
-    help="For queues with a dead-letter retry loop: more rounds than this, and --on-exhausted decides, "
-    "before the message is looked at.  [default: no limit]",
+    help="For queues with a dead-letter retry loop: after more rounds than this, --on-exhausted applies, "
+    "before the body is read.  [default: no limit]",
 )  # fmt: skip
 on_exhausted = _choice(
     Group.OUTCOME, "--on-exhausted", OnExhausted, envvar="CHRONICLE_ON_EXHAUSTED",
-    help="What a message beyond --max-retries gets: acknowledged and named in the log, or dead-lettered.  "
+    help="What to do with a message beyond --max-retries: acknowledge and log it, or dead-letter it.  "
     "[default: drop]",
 )  # fmt: skip
 retry_delay = option(
     Group.OUTCOME, "--retry-delay", type=DURATIONS, metavar="DURATIONS", envvar="CHRONICLE_RETRY_DELAY",
-    help="With retry:N: how long a failed message waits for its next try, step by step; the last step "
-    "repeats. On RabbitMQ each step is a queue of its own, which chronicle declare makes.  "
+    help="With retry:N: how long a failed message waits before each further try; the last delay repeats. On "
+    "RabbitMQ each delay is a separate queue, created by chronicle declare.  "
     "[default with retry:N: 5s,30s,5m]",
 )  # fmt: skip
 outcome = stack(on_failure, retry_delay, on_invalid, on_exception, max_retries, on_exhausted)
@@ -178,19 +178,19 @@ outcome = stack(on_failure, retry_delay, on_invalid, on_exception, max_retries, 
 
 until_empty = option(
     Group.BOUNDS, "--until-empty", is_flag=True, envvar="CHRONICLE_UNTIL_EMPTY",
-    help="End when the queue is empty and all is settled; for cron.",
+    help="End when the queue is empty and everything is settled; for cron.",
 )  # fmt: skip
 max_messages = option(
     Group.BOUNDS, "--max-messages", type=POSITIVE, metavar="N", envvar="CHRONICLE_MAX_MESSAGES",
-    help="End after so many messages.",
+    help="End after this many messages.",
 )  # fmt: skip
 max_time = option(
     Group.BOUNDS, "--max-time", type=SPAN, metavar="DURATION", envvar="CHRONICLE_MAX_TIME",
-    help="End after so long, for example 5m.",
+    help="End after this long, for example 5m.",
 )  # fmt: skip
 idle_timeout = option(
     Group.BOUNDS, "--idle-timeout", type=SPAN, metavar="DURATION", envvar="CHRONICLE_IDLE_TIMEOUT",
-    help="End when no message came for so long, for example 30s.",
+    help="End when no message has arrived for this long, for example 30s.",
 )  # fmt: skip
 bounds = stack(until_empty, max_messages, max_time, idle_timeout)
 
@@ -199,32 +199,32 @@ bounds = stack(until_empty, max_messages, max_time, idle_timeout)
 startup_timeout = option(
     Group.LIFECYCLE, "--startup-timeout", type=DURATION, default="60s", metavar="DURATION",
     envvar="CHRONICLE_STARTUP_TIMEOUT",
-    help="How long to try to reach the broker at the start; then exit code 3. 0: for ever.",
+    help="How long to try to reach the broker at startup before exiting with code 3. 0: forever.",
 )  # fmt: skip
 drain_timeout = option(
     Group.LIFECYCLE, "--drain-timeout", type=DURATION, default="30s", metavar="DURATION",
     envvar="CHRONICLE_DRAIN_TIMEOUT",
-    help="How long a stop waits for syncers that are running; what is left goes back, exit code 4. Keep it a "
-    "few seconds below what kills the process: Kubernetes waits 30s unless told otherwise, Docker 10s.",
+    help="How long a stop waits for running syncers; unfinished messages go back, exit code 4. Keep it a few "
+    "seconds shorter than the supervisor's own limit: Kubernetes waits 30s by default, Docker 10s.",
 )  # fmt: skip
 reconnect_initial = option(
     Group.LIFECYCLE, "--reconnect-initial", type=SPAN, metavar="DURATION",
     envvar="CHRONICLE_RECONNECT_INITIAL",
-    help="First wait before connecting again.  [default: 250ms]",
+    help="First wait before reconnecting.  [default: 250ms]",
 )  # fmt: skip
 reconnect_max = option(
     Group.LIFECYCLE, "--reconnect-max", type=SPAN, metavar="DURATION", envvar="CHRONICLE_RECONNECT_MAX",
-    help="Longest wait before connecting again.  [default: 10s]",
+    help="Longest wait before reconnecting.  [default: 10s]",
 )  # fmt: skip
 reconnect_multiplier = option(
     Group.LIFECYCLE, "--reconnect-multiplier", type=FACTOR, metavar="X",
     envvar="CHRONICLE_RECONNECT_MULTIPLIER",
-    help="How much the wait grows from try to try.  [default: 2]",
+    help="Factor by which the wait grows after each try.  [default: 2]",
 )  # fmt: skip
 give_up_after = option(
     Group.LIFECYCLE, "--give-up-after", type=DURATION, default="0", metavar="DURATION",
     envvar="CHRONICLE_GIVE_UP_AFTER",
-    help="Exit with code 3 when a broker that was connected stays away so long. 0: never.",
+    help="Exit with code 3 when a lost broker stays unreachable for this long. 0: never.",
 )  # fmt: skip
 lifecycle = stack(
     startup_timeout, drain_timeout, reconnect_initial, reconnect_max, reconnect_multiplier, give_up_after
@@ -234,15 +234,15 @@ lifecycle = stack(
 
 log_format = _choice(
     Group.OUTPUT, "--log-format", LogFormat, default=LogFormat.AUTO, envvar="CHRONICLE_LOG_FORMAT",
-    help="auto: pretty at a terminal, one JSON object per line elsewhere.",
+    help="auto: pretty in a terminal, one JSON object per line elsewhere.",
 )  # fmt: skip
 log_level = _choice(
     Group.OUTPUT, "--log-level", LogLevel, default=LogLevel.INFO, envvar="CHRONICLE_LOG_LEVEL",
-    help="From which severity on to log.",
+    help="The lowest severity to log.",
 )  # fmt: skip
 live = option(
     Group.OUTPUT, "--live/--no-live", default=None, envvar="CHRONICLE_LIVE",
-    help="The live view.  [default: at a terminal]",
+    help="Show the live view.  [default: in a terminal]",
 )  # fmt: skip
 output = stack(log_format, log_level, live)
 
@@ -253,13 +253,13 @@ capture = option(
 )  # fmt: skip
 encrypt = option(
     Group.OUTPUT, "--encrypt", is_flag=True, envvar="CHRONICLE_ENCRYPT",
-    help="Seal the capture with the passphrase in CHRONICLE_PASSPHRASE or in the file "
-    "CHRONICLE_PASSPHRASE_FILE names (else it is asked for), or with the key in CHRONICLE_SEAL_KEY_FILE.",
+    help="Encrypt the capture with the passphrase in CHRONICLE_PASSPHRASE or in the file "
+    "CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the key in CHRONICLE_SEAL_KEY_FILE.",
 )  # fmt: skip
 
 
 def where_of(ctx: click.Context) -> Where:
-    """Which queue, out of the options and the environment."""
+    """Which queue, from the options and the environment."""
     values = ctx.params
     given: str | None = values.get("url")
     address = resolve_url(given, os.environ)
@@ -276,7 +276,7 @@ def where_of(ctx: click.Context) -> Where:
     warnings = found.warnings
     if given and has_password(given) and typed(ctx, "url"):
         warnings += (
-            "everybody on this machine can read a password on the command line; use CHRONICLE_PASSWORD",
+            "every user of this machine can read a password on the command line; use CHRONICLE_PASSWORD",
         )
     notice = ""
     if address == usual_url() and not given:
@@ -292,7 +292,7 @@ def work_of(ctx: click.Context, connector_prefetch: int | None = None) -> Work:
     found = check_work(ctx.params["syncer"], connector_prefetch=connector_prefetch, **known)
     if found.keys and found.keys.lstrip().startswith("{") and typed(ctx, "keys"):
         warning = (
-            "everybody on this machine can read keys on the command line; put them in a file of mode 600"
+            "every user of this machine can read keys on the command line; put them in a file of mode 600"
         )
         return replace(found, warnings=(*found.warnings, warning))
     return found
@@ -310,7 +310,7 @@ def policy_of(ctx: click.Context) -> Policy:
         values["max_retries"],
     )
     check_exhausted(policy, values["on_exhausted"])
-    # As a variable the delays may stand in a file for `chronicle declare`, too.
+    # As a variable the delays may be meant for `chronicle declare`.
     given = values["retry_delay"] if tries or typed(ctx, "retry_delay") else None
     return check_retry(policy, tries, given)
 
@@ -322,7 +322,7 @@ def bounds_of(ctx: click.Context) -> Bounds:
 
 
 def lifecycle_of(ctx: click.Context) -> Lifecycle:
-    """How patient the run is."""
+    """The timeouts of the run."""
     values = ctx.params
     return Lifecycle(
         startup_timeout=values["startup_timeout"],

@@ -1,8 +1,8 @@
-"""Where a run's output goes, and the only place that configures logging.
+"""Where a run's output goes; the only module that configures logging.
 
-Rule 1: a person at a terminal gets the live view or short lines, everything else JSON lines.
+Rule 1: a terminal gets the live view or short lines, everything else JSON lines.
 Rule 2 (Z4): whatever Python prints by itself (uncaught errors, threads that died, warnings) goes the same
-        way, with its texts masked and without locals. asyncio speaks through its logger, so it does too.
+        way, masked and without local variables. asyncio uses its logger, so it does too.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def make_observer(
     secrets: Secrets | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Observer:
-    """The observer that fits the options and whoever reads its lines.
+    """The observer for these options and this output.
 
-    `trigger` is what runs (the syncer), `connector` where it listens; both stand in every JSON line.
+    `trigger` is what runs (the syncer), `connector` where it listens; both are in every JSON line.
     """
     level = number_of(log_level)
     terminal = sink.is_terminal
@@ -47,7 +47,7 @@ def make_observer(
     color = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
     if live is False or not terminal or environ.get("TERM") == "dumb":
         return PrettyLog(sink, level, color=color, secrets=secrets)
-    # rich costs a tenth of a second to import: only people who see it pay.
+    # rich takes a tenth of a second to import: only those who see it should pay.
     from chronicle_cli.live import make_live_view
 
     return make_live_view(sink, level, f"{trigger} ← {queue} at {connector}", color=color, secrets=secrets)
@@ -76,9 +76,9 @@ def _catch_what_nobody_caught(observer: Observer) -> None:
 
     sys.excepthook = lambda _kind, error, _trace: tell("ended the process", error)
     threading.excepthook = lambda args: tell("ended a thread", args.exc_value)
-    sys.unraisablehook = lambda args: tell("where nobody could catch it", args.exc_value)
+    sys.unraisablehook = lambda args: tell("could not be caught", args.exc_value)
 
 
 def number_of(log_level: LogLevel) -> int:
-    """The level as `logging` counts it."""
+    """The level as `logging` numbers it."""
     return logging.getLevelNamesMapping()[log_level.upper()]

@@ -1,7 +1,7 @@
-"""What an option's value may look like.
+"""The types of option values.
 
-Rule: a wrong value is answered with one line that names the option (or the variable it came from), what
-it takes, and what it was given.
+Rule: a wrong value gets one line that names the option (or the variable it came from), what it takes, and
+what was given.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Truth(click.types.BoolParamType):
 
 
 class Factor(click.ParamType[float]):
-    """A number of at least one; fractions are welcome."""
+    """A number of at least one, with or without a fraction."""
 
     name = "x"
 
@@ -141,7 +141,7 @@ class OneOf(click.ParamType[Member], Generic[Member]):
 
 
 class Failure(click.ParamType[tuple[OnFailure, int]]):
-    """What a failed message gets; with `retry:N` the number of tries, else zero."""
+    """What to do with a failed message; with `retry:N` the number of tries, else zero."""
 
     name = "choice"
     metavar = "[" + "|".join(FAILURE_FORMS) + "]"

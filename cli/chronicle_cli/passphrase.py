@@ -1,8 +1,8 @@
-"""Where the secret of a sealed file comes from: a variable, a file, or a person at a terminal.
+"""Where the secret of an encrypted file comes from: a variable, a file, or a prompt at the terminal.
 
-Rule 1 (Z3): never from the command line, which everybody on the machine can read.
-Rule 2: it is asked for only when something sealed is read or written, twice when it is for writing, and once
-        for all files of a command.
+Rule 1 (Z3): never from the command line, which every user of the machine can read.
+Rule 2: it is prompted for only when an encrypted file is read or written, twice for writing, and once for
+        all files of a command.
 """
 
 from __future__ import annotations
@@ -14,15 +14,22 @@ from binascii import Error as NotBase64
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from chronicle.core.encryption import (
+    KEY_BYTES,
+    Secret,
+    SecretKind,
+    decrypt_whole,
+    encrypt_whole,
+    is_encrypted,
+)
 from chronicle.core.json_tags import from_base64
-from chronicle.core.sealing import KEY_BYTES, Means, Secret, is_sealed, open_whole, seal_whole
 from chronicle.errors import SettingError
 from chronicle_cli.broker_url import PASSPHRASE, line_in_file_of
 
 PASSPHRASE_FILE: Final = "CHRONICLE_PASSPHRASE_FILE"
 SEAL_KEY_FILE: Final = "CHRONICLE_SEAL_KEY_FILE"
 VARIABLES: Final = (PASSPHRASE, PASSPHRASE_FILE, SEAL_KEY_FILE)
-REMEDY: Final = f"set {PASSPHRASE_FILE} to a file that holds it, or {PASSPHRASE}, or run it at a terminal"
+REMEDY: Final = f"set {PASSPHRASE_FILE} to a file that holds it, or {PASSPHRASE}, or run this in a terminal"
 
 
 class PassphraseSource:
@@ -33,35 +40,35 @@ class PassphraseSource:
         self._ask = ask or ask_at_terminal
         self._answer: Secret | None = None
 
-    def to_open(self, means: Means, name: str) -> Secret:
-        """What should open this file."""
-        if means is Means.KEY:
+    def to_decrypt(self, kind: SecretKind, name: str) -> Secret:
+        """The secret to decrypt this file with."""
+        if kind is SecretKind.KEY:
             key = self._key()
             if key is None:
-                raise SettingError(f"{name} is sealed with a key", f"name its file in {SEAL_KEY_FILE}")
+                raise SettingError(f"{name} is encrypted with a key", f"name its file in {SEAL_KEY_FILE}")
             return key
         given = self._given() or self._answer
         if given is None:
-            given = self._answer = passphrase(self._ask(f"Passphrase of {name}: "))
+            given = self._answer = passphrase(self._ask(f"Passphrase for {name}: "))
         return given
 
-    def to_seal(self) -> Secret:
-        """What new files are sealed with: the key if there is one, else the passphrase."""
+    def to_encrypt(self) -> Secret:
+        """The secret to encrypt new files with: the key if there is one, else the passphrase."""
         given = self._key() or self._given() or self._answer
         if given is None:
             given = passphrase(self._ask("New passphrase: "))
-            if passphrase(self._ask("The same again: ")) != given:
-                raise SettingError("the two passphrases are not the same", "try again")
+            if passphrase(self._ask("Repeat the passphrase: ")) != given:
+                raise SettingError("the two passphrases differ", "try again")
             self._answer = given
         return given
 
     def unlock(self, content: bytes, name: str) -> bytes:
         """A key store's content, locked or not."""
-        return open_whole(content, self.to_open, name) if is_sealed(content) else content
+        return decrypt_whole(content, self.to_decrypt, name) if is_encrypted(content) else content
 
     def lock(self, content: bytes) -> bytes:
         """A key store's content, locked."""
-        return seal_whole(content, self.to_seal(), os.urandom)
+        return encrypt_whole(content, self.to_encrypt(), os.urandom)
 
     def _given(self) -> Secret | None:
         text = self._environ.get(PASSPHRASE) or line_in_file_of(PASSPHRASE_FILE, self._environ)
@@ -78,23 +85,23 @@ class PassphraseSource:
         if len(raw) != KEY_BYTES:
             raise SettingError(
                 f"the file that {SEAL_KEY_FILE} names is not {KEY_BYTES} bytes in base64",
-                f"make one with: (umask 077; openssl rand -base64 {KEY_BYTES} > seal.key)",
+                f"make one with: (umask 077; openssl rand -base64 {KEY_BYTES} > encryption.key)",
             )
-        return Secret(Means.KEY, raw)
+        return Secret(SecretKind.KEY, raw)
 
 
 def passphrase(text: str) -> Secret:
-    """The secret that a passphrase is."""
+    """The secret for this passphrase."""
     if not text:
         raise SettingError("the passphrase is empty", REMEDY)
-    return Secret(Means.PASSPHRASE, text.encode("utf-8", "surrogateescape"))
+    return Secret(SecretKind.PASSPHRASE, text.encode("utf-8", "surrogateescape"))
 
 
 def ask_at_terminal(question: str) -> str:
-    """A person's answer, unseen."""
-    # Standard input may be messages, and without a terminal the question would wait for ever.
+    """What the user types, without showing it."""
+    # Standard input may be messages, and without a terminal the prompt would wait forever.
     if not sys.stderr.isatty():
-        raise SettingError("a passphrase is needed, and there is no terminal to ask at", REMEDY)
+        raise SettingError("a passphrase is needed, and there is no terminal to prompt for it", REMEDY)
     try:
         return getpass.getpass(question)
     except EOFError:

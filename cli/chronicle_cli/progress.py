@@ -1,4 +1,4 @@
-"""A counter or a bar at a terminal, for commands that work through many messages; nothing elsewhere."""
+"""A counter or a progress bar in a terminal, for commands that handle many messages; nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from chronicle_cli import report
 
 @contextmanager
 def progress(doing: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Shows `N messages …` while it lasts, with a bar when it is known how many there are.
+    """Show `N messages …` meanwhile, with a bar if the total is known.
 
-    What it gives is called with every number of further ones.
+    Yields a function to call with the number of further messages.
     """
     sink = report.stderr()
     if not sink.is_terminal:
@@ -23,7 +23,7 @@ def progress(doing: str, total: int | None = None) -> Iterator[Callable[[int], N
 
     from chronicle_cli.terminal import console_on
 
-    # The column is a template: a brace in a queue's name must not count as one.
+    # The column is a template: braces in a queue's name must be escaped.
     shown = escape(doing).replace("{", "{{").replace("}", "}}")
     columns = (
         SpinnerColumn() if total is None else BarColumn(),

@@ -1,7 +1,7 @@
 """What became of each message of a replay: counted, named, and compared between two syncers.
 
-Rule: a message is known by where it stood, file and line, which travels as its delivery's handle; the
-transport of a replay has no use for handles.
+Rule: a message is identified by its file and line, kept in its delivery's handle; the transport of a replay
+does not use handles.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHOWN: Final = 20  # messages named in a table
 
 
 class Place(NamedTuple):
-    """Where a message stood."""
+    """Where a message was found."""
 
     file: str
     line: int
@@ -42,7 +42,7 @@ class End(NamedTuple):
 
 
 def fresh(found: Found) -> Delivery:
-    """As if it came for the first time: what happened to it at the broker was another run."""
+    """The message as if it came for the first time: what the broker counted belongs to another run."""
     again = copy.copy(found.delivery)
     again.redelivered = False
     again.counted = 0
@@ -57,7 +57,7 @@ class ReplayReport:
         self._behind = behind
         self._remember = remember
         self.counts: Counter[str] = Counter()
-        self.ends: dict[Place, End] = {}  # only if it is to remember them
+        self.ends: dict[Place, End] = {}  # only with `remember`
         self.failures: list[Settlement] = []
         self.failed = 0
 
@@ -69,7 +69,7 @@ class ReplayReport:
         for settlement in batch:
             action = settlement.verdict.action
             if action in (Action.REQUEUE, Action.RETRY):
-                continue  # it comes back, and that end counts
+                continue  # it comes back, and only its final end counts
             words = f"{kind_of(settlement.outcome)}, {action}"
             self.counts[words] += 1
             if self._remember:
@@ -105,7 +105,7 @@ def table(tally: ReplayReport) -> str:
 
 
 def changed(old: ReplayReport, new: ReplayReport) -> list[Place]:
-    """The messages that end in another way with the second syncer, in their order."""
+    """The messages that end differently with the second syncer, in order."""
     return sorted(place for place, end in old.ends.items() if new.ends[place].words != end.words)
 
 

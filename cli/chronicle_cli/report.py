@@ -1,8 +1,8 @@
-"""How chronicle speaks to the person who ran it: error lines, warnings, notes. All on stderr.
+"""What chronicle prints for the operator: error lines, warnings, notes. All on stderr.
 
 Rule 1: everything printed here is redacted and has no control characters in it (Z4, Z10).
 Rule 2: one problem is one line; the remedy is the next.
-Rule 3: nobody waits for a reader of stderr; everything said there goes through one stream, in its order.
+Rule 3: nothing waits for a reader of stderr; everything goes through one stream, in order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @cache
 def stderr() -> SafeStream:
-    """The one stream to stderr; the same while a live view has put something else in its place."""
+    """The one stream to stderr; the same even while a live view has replaced `sys.stderr`."""
     from chronicle.telemetry.safe_stream import SafeStream
 
     sink = SafeStream(sys.stderr)
@@ -37,19 +37,19 @@ def problem(text: str, remedy: str = "") -> None:
 
 
 def warn(*texts: str) -> None:
-    """One yellow line for each thing the operator should know but that stops nothing."""
+    """One yellow line for each thing the operator should know that does not stop the command."""
     for text in texts:
         _say(f"chronicle: warning: {text}", "yellow")
 
 
 def note(text: str) -> None:
-    """A line beside the output proper."""
+    """A line of information besides the actual output."""
     if text:
         _say(f"chronicle: {text}")
 
 
 def last_words(text: str) -> None:
-    """What is said before a second signal ends the process; a live view or a bar had hidden the cursor."""
+    """Printed before a second signal ends the process; a live view or progress bar has hidden the cursor."""
     if stderr().is_terminal:
         stderr().write(b"\x1b[?25h\n")
     note(f"second signal: {text}")
@@ -57,13 +57,13 @@ def last_words(text: str) -> None:
 
 
 def trace(text: str) -> None:
-    """A traceback that was already masked, line by line."""
+    """A traceback, already masked, line by line."""
     for line in text.rstrip().splitlines():
         _say(line)
 
 
 def _say(text: str, color: str | None = None) -> None:
-    # Imported here: `chronicle --help` says nothing of this kind and should not pay for it.
+    # Imported here: `chronicle --help` prints nothing of this kind and should not pay for it.
     from chronicle.telemetry.redaction import clean, redact
 
     sink = stderr()

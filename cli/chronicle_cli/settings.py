@@ -1,7 +1,7 @@
 """The checked settings of a run, and the rules between options. No click here.
 
-Rule 1: a function takes plain values and gives a frozen result or a SettingError; it prints nothing.
-Rule 2: what is odd but allowed is a sentence in `warnings`.
+Rule 1: a function takes plain values and returns a frozen result or raises SettingError; it prints nothing.
+Rule 2: what is unusual but allowed becomes a line in `warnings`.
 Rule 3: no error and no warning repeats a URL, a password or the content of a file.
 """
 
@@ -24,11 +24,11 @@ from chronicle.transports.seam import Connector, Promises, Tls
 from chronicle.workers.loader import is_file
 
 LONGEST_WAIT: Final = 49 * 86400.0  # seconds; RabbitMQ counts a TTL's milliseconds in 32 bits
-MAX_PREFETCH: Final = 65535  # what AMQP has room for; zero would mean without limit
+MAX_PREFETCH: Final = 65535  # AMQP's maximum; zero would mean no limit
 
 
 class LogFormat(StrEnum):
-    """How a run tells what it does."""
+    """How a run logs."""
 
     AUTO = "auto"
     PRETTY = "pretty"
@@ -36,7 +36,7 @@ class LogFormat(StrEnum):
 
 
 class LogLevel(StrEnum):
-    """From which severity on a run tells it."""
+    """The lowest severity a run logs."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -80,7 +80,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """How a run is shown; `live` is None when nobody said."""
+    """How a run is shown; `live` is None if it was not set."""
 
     log_format: LogFormat = LogFormat.AUTO
     log_level: LogLevel = LogLevel.INFO
@@ -95,7 +95,7 @@ def check_where(
     tag: str = "chronicle",
     extras: Mapping[str, str] | None = None,
 ) -> Where:
-    """Which queue is meant, after every rule about URLs, names and certificates."""
+    """Which queue is meant, after checking every rule about URLs, names and certificates."""
     tls, extras = tls or Tls(), dict(extras or {})
     check_name("--queue", queue)
     check_name("--tag", tag)
@@ -108,19 +108,17 @@ def check_where(
 
 
 def check_name(option: str, name: str) -> None:
-    """A name that a broker can carry and a log can print."""
+    """Check that a broker can hold this name and a log can print it."""
     if not name or not name.isprintable():
-        raise SettingError(
-            f"{option} is empty or has control characters in it", f"give {option} a plain name"
-        )
+        raise SettingError(f"{option} is empty or contains control characters", f"give {option} a plain name")
     if len(name.encode("utf-8", "replace")) > MAX_NAME:
-        raise SettingError(f"{option} is longer than {MAX_NAME} bytes", "no broker has room for it")
+        raise SettingError(f"{option} is longer than {MAX_NAME} bytes", "choose a shorter name")
 
 
 def check_tls(scheme: str, broker: Broker, tls: Tls) -> None:
-    """Certificates only where they are used, and a key only with its certificate."""
+    """Allow certificates only where they are used, and a key only with its certificate."""
     if tls.key and not tls.cert:
-        raise SettingError("--tls-key without --tls-cert", "a key proves nothing without its certificate")
+        raise SettingError("--tls-key without --tls-cert", "a key is useless without its certificate")
     if scheme not in broker.secure_schemes and (tls.ca or tls.cert):
         secure = " or ".join(f"{name}://" for name in broker.secure_schemes)
         raise SettingError(
@@ -142,18 +140,18 @@ def check_work(
     normalize_events: bool = False,
     max_body: int = 16 * 1024 * 1024,
 ) -> Work:
-    """What runs over the messages, after the rules between those options (D-8, D-20)."""
+    """What runs over the messages, after checking the rules between these options (D-8, D-20)."""
     if schema is not Schema.PROCA and (keys or normalize_events):
         option = "--keys" if keys else "--normalize-events"
-        raise SettingError(f"{option} has no effect on --schema {schema}", "it belongs to --schema proca")
+        raise SettingError(f"{option} has no effect with --schema {schema}", "it belongs to --schema proca")
     if prefetch is not None and prefetch > MAX_PREFETCH:
         raise SettingError(
-            f"--prefetch takes at most {MAX_PREFETCH}", "no broker holds more for one consumer"
+            f"--prefetch takes at most {MAX_PREFETCH}", "no broker delivers more to one consumer"
         )
     held = prefetch or connector_prefetch or min(2 * concurrency, MAX_PREFETCH)
     warnings: tuple[str, ...] = ()
     if held < min(concurrency, MAX_PREFETCH):
-        warnings = (f"a prefetch of {held} keeps all but {held} of {concurrency} workers idle",)
+        warnings = (f"with a prefetch of {held}, only {held} of {concurrency} workers can be busy",)
     return Work(
         syncer,
         app_dir,
@@ -169,9 +167,9 @@ def check_work(
 
 
 def check_exhausted(policy: Policy, on_exhausted: OnExhausted | None) -> None:
-    """`--on-exhausted` speaks about a limit; without one it would silently do nothing."""
+    """`--on-exhausted` needs a limit; without one it would silently do nothing."""
     if on_exhausted is not None and policy.max_retries is None:
-        raise SettingError("--on-exhausted without --max-retries", "give the limit with --max-retries N")
+        raise SettingError("--on-exhausted without --max-retries", "set the limit with --max-retries N")
 
 
 def check_retry(policy: Policy, tries: int, delays: tuple[float, ...] | None) -> Policy:
@@ -183,30 +181,31 @@ def check_retry(policy: Policy, tries: int, delays: tuple[float, ...] | None) ->
             )
         return policy
     if delays is not None and not all(SHORTEST <= delay <= LONGEST_WAIT for delay in delays):
-        raise SettingError("--retry-delay takes from 1ms to 49d", "no broker keeps a message back for longer")
+        raise SettingError("--retry-delay takes from 1ms to 49d", "no broker delays a message for longer")
     return replace(policy, max_attempts=tries, retry_delays=delays or policy.retry_delays)
 
 
 def check_backoff(initial: float | None, maximum: float | None, multiplier: float | None) -> Backoff | None:
-    """The wait between reconnects; None when nothing was said, and the transport knows best (D-6)."""
+    """The wait between reconnects; None if nothing was set, and the transport's own applies (D-6)."""
     if initial is None and maximum is None and multiplier is None:
         return None
     usual = Promises("").backoff
     backoff = Backoff(
         usual.initial if initial is None else initial,
-        # A longer first wait than the usual longest needs no second option to be understood.
+        # A first wait longer than the default maximum should not need a second option.
         max(usual.maximum, initial or 0.0) if maximum is None else maximum,
         usual.multiplier if multiplier is None else multiplier,
     )
     if backoff.initial > backoff.maximum:
         raise SettingError(
-            "--reconnect-initial is longer than --reconnect-max", "the wait grows from one to the other"
+            "--reconnect-initial is longer than --reconnect-max",
+            "make it shorter: the wait grows from one to the other",
         )
     return backoff
 
 
 def consumer_tag(hostname: str, tag: str | None, syncer: str | None = None) -> str:
-    """R-004-8: `<hostname>.<tag or package>`, so that the broker's own pages tell who consumes."""
+    """R-004-8: `<hostname>.<tag or package>`, so that the broker's own tools show who consumes."""
     return f"{hostname}.{tag or _package_of(syncer or '') or 'chronicle'}"
 
 

@@ -1,4 +1,4 @@
-"""rich on the stream that everything else is said on, so that a terminal nobody reads costs drawings only."""
+"""rich on the stream everything else is printed to, so that a stalled terminal only costs redraws."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ class TextOut(io.TextIOBase):
 
 
 def console_on(sink: SafeStream, **options: Any) -> Console:
-    """A console of rich's that writes there and never waits."""
+    """A rich console that writes to this stream and never waits."""
     return Console(file=cast(TextIO, TextOut(sink)), **options)

@@ -1,6 +1,6 @@
-"""The options about what surrounds a queue, and the rules between them.
+"""The options about a queue's topology, and the rules between them.
 
-Rule: what a broker has no use for is a sentence for the operator, never silence.
+Rule: an option that has no effect on this broker is reported, never silently ignored.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ TYPES: Final = OneOf(QueueType)
 
 exchange = option(
     Group.TOPOLOGY, "--exchange", metavar="NAME", envvar="CHRONICLE_EXCHANGE",
-    help="The main exchange: the queue is bound to it. One that is there may be of any kind; a missing one "
-    "is made, as a topic exchange.  [default: none, messages come by the queue's name]",
+    help="The main exchange, to which the queue is bound. An existing one may be of any type; a missing one "
+    "is created as a topic exchange.  [default: none, messages are addressed to the queue by name]",
 )  # fmt: skip
 routing_key = option(
     Group.TOPOLOGY, "--routing-key", metavar="KEY", envvar="CHRONICLE_ROUTING_KEY",
@@ -33,15 +33,15 @@ routing_key = option(
 )  # fmt: skip
 ttl = option(
     Group.TOPOLOGY, "--ttl", type=SPAN, metavar="DURATION", envvar="CHRONICLE_TTL",
-    help="How long a message may wait in the queue; then it is a dead letter.  [default: for ever]",
+    help="How long a message may wait in the queue before it is dead-lettered.  [default: forever]",
 )  # fmt: skip
 dead_letter = option(
     Group.TOPOLOGY, "--dead-letter/--no-dead-letter", default=True, envvar="CHRONICLE_DEAD_LETTER",
-    help="Keep dead letters, in QUEUE.dlq. Without them the broker deletes a message that fails.",
+    help="Keep dead letters, in QUEUE.dlq. Otherwise the broker deletes failed messages.",
 )  # fmt: skip
 dead_letter_exchange = option(
     Group.TOPOLOGY, "--dead-letter-exchange", metavar="NAME", envvar="CHRONICLE_DEAD_LETTER_EXCHANGE",
-    help="Another dead-letter exchange; one that is there may be of any kind.  "
+    help="Another dead-letter exchange; an existing one may be of any type.  "
     "[default: EXCHANGE.dlx, or QUEUE.dlx without an exchange]",
 )  # fmt: skip
 dead_letter_routing_key = option(
@@ -51,18 +51,18 @@ dead_letter_routing_key = option(
 dead_letter_queue_type = option(
     Group.TOPOLOGY, "--dead-letter-queue-type", type=TYPES, metavar=TYPES.metavar,
     default=QueueType.CLASSIC.value, envvar="CHRONICLE_DEAD_LETTER_QUEUE_TYPE",
-    help="The same for QUEUE.dlq. A quorum queue counts every look at a message, and beyond its limit drops "
-    "it.",
+    help="The same for QUEUE.dlq. A quorum queue counts every delivery of a message, and drops it beyond its "
+    "limit.",
 )  # fmt: skip
 queue_type = option(
     Group.TOPOLOGY, "--queue-type", type=TYPES, metavar=TYPES.metavar, default=QueueType.CLASSIC.value,
     envvar="CHRONICLE_QUEUE_TYPE",
-    help="quorum: replicated, and a dead letter leaves it only when it has safely arrived. classic: the "
-    "broker's usual queue.",
+    help="quorum: replicated, and a dead letter leaves it only after it has safely arrived. classic: the "
+    "broker's default queue.",
 )  # fmt: skip
 durable = option(
     Group.TOPOLOGY, "--durable/--no-durable", default=True, envvar="CHRONICLE_DURABLE",
-    help="Whether the queue survives a restart of the broker. Its dead letters and retry queues always do.",
+    help="Whether the queue survives a broker restart. Its dead-letter and retry queues always do.",
 )  # fmt: skip
 shape = stack(
     exchange, routing_key, ttl, dead_letter, dead_letter_exchange, dead_letter_routing_key,
@@ -71,18 +71,18 @@ shape = stack(
 
 declare = option(
     Group.TOPOLOGY, "--declare", is_flag=True, envvar="CHRONICLE_DECLARE",
-    help="Make the queue and what it needs before consuming, as chronicle declare does with these options; "
-    "without it, the queue is only looked at.",
+    help="Create the queue and what it needs before consuming, as chronicle declare does with these options; "
+    "without it, the queue is only checked.",
 )  # fmt: skip
 allow_drop = option(
     Group.TOPOLOGY, "--allow-drop", is_flag=True, envvar="CHRONICLE_ALLOW_DROP",
-    help="Start although the broker is known to delete messages that fail.",
+    help="Start even if the broker is known to delete failed messages.",
 )  # fmt: skip
 management_url = option(
     Group.TOPOLOGY, "--management-url", metavar="URL", envvar="CHRONICLE_MANAGEMENT_URL",
-    help="RabbitMQ's management API, http://host:15672 or https://…: it is asked once, at the start, whether "
-    "dead letters would be kept. User and password are those of --url, unless it has its own; a password "
-    "belongs in the variable.",
+    help="RabbitMQ's management API, http://host:15672 or https://…, queried once at startup: would dead "
+    "letters be kept? User and password are those of --url, unless it has its own; a password belongs in the "
+    "variable.",
 )  # fmt: skip
 consuming = stack(declare, shape, allow_drop, management_url)
 
@@ -110,9 +110,9 @@ def shape_of(ctx: click.Context, retry_delays: tuple[float, ...] = ()) -> QueueO
 
 
 def wishes_of(ctx: click.Context, broker: Broker) -> QueueOptions:
-    """What `declare` shall make."""
+    """What `declare` is to create."""
     delays: tuple[float, ...] = ctx.params["retry_delay"] or ()
-    # As a variable it may stand there for another broker.
+    # As a variable it may be meant for another broker.
     if "only_retry" in broker.refuses or not ctx.params["only_retry"]:
         return shape_of(ctx, delays)
     if not delays:
@@ -123,11 +123,13 @@ def wishes_of(ctx: click.Context, broker: Broker) -> QueueOptions:
 
 
 def declared_of(ctx: click.Context, policy: Policy) -> QueueOptions | None:
-    """What `consume` shall make before it begins; None when it shall only look."""
+    """What `consume` is to create before it starts; None if it only checks."""
     if not ctx.params["declare"]:
         refuse_typed(ctx, WITH_DECLARE, "has no effect without --declare")
         return None
-    refuse_typed(ctx, ("management_url",), "has no effect with --declare: what is made keeps dead letters")
+    refuse_typed(
+        ctx, ("management_url",), "has no effect with --declare: the declared queue keeps dead letters"
+    )
     if policy.on_failure is not OnFailure.RETRY:
         return shape_of(ctx)
     return replace(shape_of(ctx), retry=MaxAttempts(policy.max_attempts, policy.retry_delays))
@@ -146,7 +148,7 @@ def check_shape(
     durable: bool = True,
     retry_delays: tuple[float, ...] = (),
 ) -> QueueOptions:
-    """One queue's wishes, after the rules between the options."""
+    """The options for one queue, after checking the rules between them."""
     names = {
         "--exchange": exchange,
         "--routing-key": routing_key,
@@ -161,7 +163,7 @@ def check_shape(
     replicated = dead_letter_queue_type is QueueType.QUORUM
     own = dead_letter_exchange or dead_letter_routing_key or replicated
     if own and not dead_letter:
-        raise SettingError("--no-dead-letter, and yet a place for dead letters", "leave one of them out")
+        raise SettingError("--no-dead-letter together with options for dead letters", "leave one of them out")
     if any(span < SHORTEST for span in (*retry_delays, *(() if ttl is None else (ttl,)))):
         raise SettingError("--ttl and --retry-delay take at least 1ms", "brokers count in milliseconds")
     if queue_type is QueueType.QUORUM and not durable:
@@ -170,7 +172,7 @@ def check_shape(
         exchange=exchange or "",
         routing_key=routing_key or "",
         ttl=ttl,
-        # How many tries there are is up to consume; here every step gets its queue.
+        # The number of tries is up to consume; here every delay gets its queue.
         retry=MaxAttempts(len(retry_delays) + 1, retry_delays) if retry_delays else None,
         dead_letter=(
             _kept(dead_letter_exchange, dead_letter_routing_key, dead_letter_queue_type)
@@ -193,7 +195,7 @@ def _kept(exchange: str | None, routing_key: str | None, queue_type: QueueType) 
 
 
 def unhonoured(broker: Broker, wishes: QueueOptions) -> tuple[str, ...]:
-    """What this broker has no use for, in words."""
+    """Warnings about options that have no effect on this broker."""
     usual = check_shape()
     return tuple(
         sentence
@@ -203,7 +205,7 @@ def unhonoured(broker: Broker, wishes: QueueOptions) -> tuple[str, ...]:
 
 
 def oddities(ctx: click.Context, where: Where, declared: QueueOptions | None) -> tuple[str, ...]:
-    """What is odd about these options of `consume`, in words; SettingError for a wrong management URL."""
+    """Warnings about these options of `consume`; SettingError for a wrong management URL."""
     if declared is not None:
         # The delays belong to --on-failure here, and every broker honours that.
         return unhonoured(where.broker, replace(declared, retry=None))
@@ -213,7 +215,5 @@ def oddities(ctx: click.Context, where: Where, declared: QueueOptions | None) ->
         return ()
     warnings = check.check_url(given, where.url)
     if has_password(given) and typed(ctx, "management_url"):
-        warnings += (
-            "everybody on this machine can read a password on the command line; use CHRONICLE_MANAGEMENT_URL",
-        )
+        warnings += ("every user here can read a password on the command line; use CHRONICLE_MANAGEMENT_URL",)
     return warnings

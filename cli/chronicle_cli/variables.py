@@ -1,7 +1,7 @@
-"""The variables CHRONICLE_… that mean something, and what somebody meant who wrote another one.
+"""The CHRONICLE_… variables that exist, and suggestions for misspelt ones.
 
-Rule: the list is written out. The options it repeats stand in the files of all commands, and no run should
-import them all; a test compares.
+Rule: the list is written out. The options are defined in the files of all commands, and no run should import
+them all; a test keeps the list complete.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ OF_SYNCERS: Final = frozenset((
 
 
 def unknown(names: Iterable[str]) -> Iterator[str]:
-    """A sentence about each of these variables that looks like one of chronicle's and is none."""
+    """A warning for each of these variables that looks like one of chronicle's but is not."""
     known = OF_COMMANDS | OF_SYNCERS
     for name in names:
         rest = name.removeprefix(PREFIX)
         if rest == name or rest in known:
             continue
-        from difflib import get_close_matches  # only who made a slip pays for it
+        from difflib import get_close_matches  # only a typo pays for it
 
         close = get_close_matches(rest, sorted(known), 1)
         meant = f"; did you mean {PREFIX}{close[0]}?" if close else ""
-        yield f"chronicle knows no variable {name}{meant}"
+        yield f"unknown variable {name}{meant}"

@@ -1,13 +1,13 @@
 """What can go wrong, sorted by whose fault it is.
 
     ChronicleError
-    ├── OperatorError          the person who runs chronicle must change something   exit 2
+    ├── OperatorError          the operator must change something                   exit 2
     │   ├── SettingError           an option, a variable, a URL, a file
     │   ├── SyncerError            the syncer cannot be loaded or does not start
     │   ├── KeyStoreError          the key store cannot be read or trusted
-    │   └── BrokerRefused          the broker answered and said no
-    │       └── NoSuchQueue            because the queue is not there
-    ├── BrokerError            the broker or the way to it                            retried
+    │   └── BrokerRefused          the broker answered and refused
+    │       └── NoSuchQueue            because the queue does not exist
+    ├── BrokerError            the broker or the connection to it                     retried
     │   ├── BrokerUnreachable      no connection could be made                        exit 3
     │   └── ConnectionLost         there was a connection
     │       └── ProtocolFault          what came over it could not be read
@@ -30,7 +30,7 @@ class ChronicleError(Exception):
 
 
 class OperatorError(ChronicleError):
-    """Something the person who runs chronicle must change; `remedy` says what."""
+    """Something the operator must change; `remedy` says what."""
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(problem)
@@ -55,15 +55,15 @@ class KeyStoreError(OperatorError):
 
 
 class BrokerRefused(OperatorError):
-    """The broker answered and said no: no such queue, no access, other arguments."""
+    """The broker answered and refused: no such queue, no access, different arguments."""
 
 
 class NoSuchQueue(BrokerRefused):
-    """The queue is not there."""
+    """The queue does not exist."""
 
 
 class BrokerError(ChronicleError):
-    """The broker, or the way to it."""
+    """The broker, or the connection to it, failed."""
 
 
 class BrokerUnreachable(BrokerError):
@@ -83,7 +83,7 @@ class MessageError(ChronicleError):
 
 
 class InvalidMessage(MessageError):
-    """The body is not what the schema option promises."""
+    """The body is not what the schema option requires."""
 
 
 class CannotDecrypt(MessageError):
@@ -95,7 +95,7 @@ class Ask(ChronicleError):
 
 
 class Retry(Ask):
-    """Try this message again, after so many seconds; without a number the delay grows by itself."""
+    """Try this message again, after this many seconds; without a number the delay grows by itself."""
 
     def __init__(self, why: str = "the syncer asked for another try", after: float | None = None) -> None:
         super().__init__(why)
@@ -105,7 +105,7 @@ class Retry(Ask):
 
 
 class DeadLetter(Ask):
-    """Put this message aside, with the reason, without another try."""
+    """Dead-letter this message, with the reason, without another try."""
 
     def __init__(self, why: str = "the syncer dead-lettered it") -> None:
         super().__init__(why)

@@ -45,7 +45,7 @@ class Result:
     """What became of the messages."""
 
     acked: int
-    requeued: int  # sent round for another try
+    requeued: int  # sent back for another try
     dropped: int
     dead_letters: tuple[DeadLettered, ...]
     outcomes: tuple[Outcome, ...]  # one for every try, in the order they ended
@@ -79,10 +79,10 @@ def run_syncer(
     concurrency: int = 1,
     queue: str = "test",
 ) -> Result:
-    """Run a syncer (function, async function or class) over messages, and tell what became of them.
+    """Run a syncer (function, async function or class) over messages, and return what became of them.
 
-    The words are those of `chronicle consume`, and nothing is waited for between the tries of `retry:N`;
-    `keys` is a key store's file or its JSON.
+    The arguments are those of `chronicle consume`, without delays between the tries of `retry:N`; `keys` is a
+    key store's file or its JSON.
     """
     try:
         failure, tries = parse_on_failure(on_failure)

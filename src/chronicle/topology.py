@@ -1,4 +1,4 @@
-"""A queue and what it needs, made from code; `chronicle declare` does the same from the command line.
+"""A queue and what it needs, declared from code; `chronicle declare` does the same from the command line.
 
     from chronicle.topology import Disabled, QueueOptions, declare
 
@@ -6,9 +6,9 @@
     declare(url, "mails", QueueOptions(exchange="shop", routing_key="mail.*", ttl=300.0))
     declare(url, "ticks", QueueOptions(exchange="shop", routing_key="tick.*", dead_letter=Disabled()))
 
-`plan` tells what would be made, without a broker. `policy_of` is what a failed message of such a queue gets,
-for the engine: with MaxAttempts (five, unless `retry` says otherwise) its tries wait in the retry queues of
-the same plan; with `retry=None` it is a dead letter at once, and there are no retry queues.
+`plan` returns what would be created, without a broker. `policy_of` is the engine's policy for failed messages
+of such a queue: with MaxAttempts (five, unless `retry` says otherwise) they wait for their next try in the
+retry queues of the same plan; with `retry=None` they are dead-lettered at once, without retry queues.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ __all__ = [
 def declare(
     url: str, queue: str, options: QueueOptions | None = None, *, tls: Tls | None = None
 ) -> tuple[tuple[Step, Done], ...]:
-    """Make what this queue needs and the broker does not have; what became of each step.
+    """Create what this queue needs and the broker does not have; what became of each step.
 
-    Raises BrokerRefused, with nothing changed, when something is there and differs.
+    Raises BrokerRefused, with nothing changed, if something exists but differs.
     """
     return declare_topology(Connector(url, queue, tls=tls or Tls(), declare=options or QueueOptions()))
 
 
 def policy_of(options: QueueOptions) -> Policy:
-    """What a failed message gets under these options (D-1, R-003-22 to 24)."""
+    """What happens to a failed message under these options (D-1, R-003-22 to 24)."""
     if options.retry is None:
         return Policy(OnFailure.DEAD_LETTER)
     retry = options.retry

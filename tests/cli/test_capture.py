@@ -137,14 +137,14 @@ def test_an_empty_queue_is_an_empty_file(place: Place, tmp_path: Path) -> None:
     assert (said.code, (tmp_path / "copy.jsonl").read_bytes()) == (0, b"")
 
 
-def test_a_sealed_copy_is_replayed_and_published(place: Place, tmp_path: Path) -> None:
+def test_an_encrypted_copy_is_replayed_and_published(place: Place, tmp_path: Path) -> None:
     sent = [b'{"canary": "ann@example.org"}', ODD]
     place.publish(sent)
-    said = place.capture(tmp_path, "--encrypt", "copy.sealed", env=SECRET)
+    said = place.capture(tmp_path, "--encrypt", "copy.encrypted", env=SECRET)
     assert said.code == 0
-    assert b"ann@" not in (tmp_path / "copy.sealed").read_bytes()
+    assert b"ann@" not in (tmp_path / "copy.encrypted").read_bytes()
     back = Place(f"local:{tmp_path}/back.db", "back", None)
-    args = ("--url", back.url, "--queue", "back", "copy.sealed")
+    args = ("--url", back.url, "--queue", "back", "copy.encrypted")
     assert run("publish", *args, cwd=tmp_path, env=SECRET).code == 0
     assert back.drain(2) == sent
     for env in ({}, {"CHRONICLE_PASSPHRASE": "wrong"}, {"CHRONICLE_PASSPHRASE": ""}):
@@ -171,12 +171,12 @@ def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
 
 def test_without_a_passphrase_there_is_no_file(local: Place, tmp_path: Path) -> None:
     local.publish([b"x"])
-    said = local.capture(tmp_path, "--encrypt", "copy.sealed")
+    said = local.capture(tmp_path, "--encrypt", "copy.encrypted")
     consumed = ("consume", "--url", local.url, "--queue", "q", "--syncer", "crm.py:sync", "--until-empty")
     (tmp_path / "crm.py").write_text("def sync(message):\n    return True\n")
-    also = run(*consumed, "--capture", "handled.sealed", "--encrypt", cwd=tmp_path)
+    also = run(*consumed, "--capture", "handled.encrypted", "--encrypt", cwd=tmp_path)
     assert (said.code, also.code) == (2, 2)
-    assert not list(tmp_path.glob("*.sealed"))
+    assert not list(tmp_path.glob("*.encrypted"))
     assert local.depth() == 1
 
 

@@ -85,10 +85,10 @@ def test_every_message_is_captured_once_with_its_outcome(folder: Path) -> None:
 
 
 def test_a_capture_replayed_gives_the_same_verdicts(folder: Path) -> None:
-    """Sealed or not, and whatever the broker marked."""
+    """Encrypted or not, and whatever the broker marked."""
     assert consume(folder, "--capture", "c.jsonl").code == 0
-    assert consume(folder, "--capture", "c.sealed", "--encrypt", env=SECRET).code == 0
-    said = [replay(folder, "c.jsonl"), replay(folder, "c.sealed", env=SECRET), replay(folder, "m.jsonl")]
+    assert consume(folder, "--capture", "c.encrypted", "--encrypt", env=SECRET).code == 0
+    said = [replay(folder, "c.jsonl"), replay(folder, "c.encrypted", env=SECRET), replay(folder, "m.jsonl")]
     for one in said:
         assert one.code == 1
         assert one.out.splitlines()[:4] == [
@@ -110,17 +110,17 @@ def test_a_capture_of_rabbitmq_replayed_gives_the_same_verdicts(
     rabbit.queues.publish(queue, *sent, headers={"h": b"\0"})
     said = run(
         "consume", "--queue", queue, "--syncer", "s.py:sync", "--until-empty", *QUIET, "--concurrency", "3",
-        "--capture", "c.sealed", "--encrypt", cwd=folder, env=SECRET | {"CHRONICLE_URL": rabbit.url},
+        "--capture", "c.encrypted", "--encrypt", cwd=folder, env=SECRET | {"CHRONICLE_URL": rabbit.url},
     )  # fmt: skip
     assert said.code == 0, said.err
-    again = replay(folder, "c.sealed", env=SECRET)
+    again = replay(folder, "c.encrypted", env=SECRET)
     assert again.out.splitlines()[:4] == [
         "      30  messages",
         "      18  synced, ack",
         "       9  failed, dead-letter",
         "       3  asked, drop",
     ]
-    assert run("publish", "--queue", "back", "c.sealed", cwd=folder, env=SECRET).code == 0
+    assert run("publish", "--queue", "back", "c.encrypted", cwd=folder, env=SECRET).code == 0
     with sqlite3.connect(folder / "chronicle.db") as db:
         back = [body for (body,) in db.execute("SELECT body FROM contents")]
     assert sorted(back) == sorted(sent)
@@ -132,7 +132,7 @@ def test_a_passphrase_is_hidden_from_the_log(folder: Path) -> None:
         "import logging, os\ndef sync(m):\n"
         "    logging.error('it is %s', os.environ['CHRONICLE_PASSPHRASE'])\n    return True\n"
     )
-    said = consume(folder, "--capture", "c.sealed", "--encrypt", env=SECRET)
+    said = consume(folder, "--capture", "c.encrypted", "--encrypt", env=SECRET)
     assert said.code == 0
     assert "it is" in said.err
     assert "hunter22" not in said.err
@@ -140,12 +140,14 @@ def test_a_passphrase_is_hidden_from_the_log(folder: Path) -> None:
 
 def test_a_capture_grows_from_run_to_run(folder: Path) -> None:
     for _ in range(2):
-        assert consume(folder, "--capture", "c.sealed", "--encrypt", env=SECRET).code == 0
-    said = replay(folder, "c.sealed", env=SECRET)
+        assert consume(folder, "--capture", "c.encrypted", "--encrypt", env=SECRET).code == 0
+    said = replay(folder, "c.encrypted", env=SECRET)
     assert said.out.splitlines()[0] == "      60  messages"
     assert "chronicle: " not in said.err
-    assert consume(folder, "--capture", "c.sealed").code == 2
-    assert consume(folder, "--capture", "c.sealed", "--encrypt", env={"CHRONICLE_PASSPHRASE": "w"}).code == 2
+    assert consume(folder, "--capture", "c.encrypted").code == 2
+    assert (
+        consume(folder, "--capture", "c.encrypted", "--encrypt", env={"CHRONICLE_PASSPHRASE": "w"}).code == 2
+    )
 
 
 def test_only_failed(folder: Path) -> None:
@@ -156,7 +158,7 @@ def test_only_failed(folder: Path) -> None:
     assert said.out.splitlines()[:2] == ["       9  messages", "       9  failed, dead-letter"]
     mixed = replay(folder, "--only-failed", "c.jsonl", "m.jsonl")
     assert mixed.out == said.out
-    assert "30 messages tell no outcome" in mixed.err
+    assert "skipped 30 messages that do not record their outcome" in mixed.err
     fixed = run(
         "replay", "--syncer", "s.py:other", *QUIET, "--only-failed", "c.jsonl",
         "--dead-letters", "still.jsonl", cwd=folder,
@@ -203,7 +205,7 @@ def test_against_a_syncer_that_raises_compares_nothing(folder: Path) -> None:
     said = replay(folder, "--against", "s.py:boom", "m.jsonl")
     assert said.code == 1
     assert "changed" not in said.out
-    assert "s.py:boom did not come to the end" in said.err
+    assert "s.py:boom did not finish" in said.err
     counted = replay(folder, "--against", "s.py:boom", "--on-exception", "fail", "m.jsonl")
     assert counted.code == 1
     assert "30  failed, dead-letter" in counted.out

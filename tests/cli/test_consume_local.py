@@ -153,7 +153,7 @@ class TestRefused:
         [
             (("--queue", "nowhere"), "chronicle.db has no queue 'nowhere'"),
             (("--url", "local:other.db"), "other.db does not exist"),
-            (("--url", "gopher://x"), "the URL's scheme 'gopher' is not known"),
+            (("--url", "gopher://x"), "the URL's scheme 'gopher' is not supported"),
             (("--syncer", "crm:sink"), "no function 'sink' in crm"),
             (("--syncer", "crm:Broken"), "the syncer crm:Broken did not start: OSError"),
             (("--app-dir", "nowhere"), "the app folder 'nowhere' does not exist"),

@@ -85,7 +85,7 @@ def test_a_slip_in_an_env_file_is_named(folder: Path) -> None:
     said = run(
         "publish", "--dry-run", "--queue", "q", "m.json", cwd=folder, env={"CHRONICLE_QEUE": "elsewhere"}
     )
-    told = "chronicle: warning: .env: chronicle knows no variable CHRONICLE_"
+    told = "chronicle: warning: .env: unknown variable CHRONICLE_"
     slips = [line.removeprefix(told) for line in said.err.splitlines() if line.startswith(told)]
     assert (said.code, slips) == (0, ["QUEU; did you mean CHRONICLE_QUEUE?", "XYZZY"])
     assert CANARY not in said.err

@@ -94,13 +94,13 @@ def test_what_is_no_key_store_is_not_locked(folder: Path) -> None:
 
 def test_a_passphrase_or_a_key_in_a_file(folder: Path) -> None:
     (folder / "pass.txt").write_text(CANARY + "\n")
-    (folder / "seal.key").write_text(b64encode(b"k" * 32).decode() + "\n")
+    (folder / "encryption.key").write_text(b64encode(b"k" * 32).decode() + "\n")
     (folder / "short.key").write_text(b64encode(b"k" * 31).decode() + "\n")
     by_file = {"CHRONICLE_PASSPHRASE_FILE": "pass.txt"}
-    by_key = {"CHRONICLE_SEAL_KEY_FILE": "seal.key"}
+    by_key = {"CHRONICLE_SEAL_KEY_FILE": "encryption.key"}
     assert keys(folder, "lock", env=by_file).code == 0
     assert keys(folder, "unlock", env=BY_VARIABLE).code == 0
-    # The key is taken for new files if both are there, and each file asks for what it was sealed with.
+    # The key is taken for new files if both are there, and each file asks for what it was encrypted with.
     assert keys(folder, "lock", env=by_key | BY_VARIABLE).code == 0
     assert b'"with":"key"' in (folder / "keys.json").read_bytes()
     assert keys(folder, "list", env=BY_VARIABLE).code == 2
@@ -153,4 +153,4 @@ def test_a_person_is_asked_twice_when_it_is_for_writing(folder: Path) -> None:
     assert keys(folder, "list", env=BY_VARIABLE).out.split() == shown.split()[-2:]
     code, shown = at_terminal(folder, "keys", "list", answers=("wrong",))
     assert code == 2
-    assert "does not open keys.json" in shown
+    assert "does not decrypt keys.json" in shown

@@ -68,9 +68,9 @@ def test_declare_makes_a_queue_in_a_file(tmp_path: Path) -> None:
     assert (dry.code, list(tmp_path.iterdir())) == (0, [])
     first, again = (run("declare", "--queue", "q", "--ttl", "5s", cwd=tmp_path) for _ in range(2))
     assert (first.out, again.out) == tuple(
-        f"the plan for q:\n  queue q, durable\n{done}: queue q\n" for done in ("made", "was there")
+        f"the plan for q:\n  queue q, durable\n{done}: queue q\n" for done in ("created", "exists")
     )
-    assert "--ttl is not honoured" in first.err
+    assert "--ttl has no effect" in first.err
 
 
 def test_consume_makes_a_queue_in_a_file(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_only_the_retry_queues(tmp_path: Path) -> None:
         0,
         "the plan for q:",
         "  queue q, as it is",
-        "nothing was made",
+        "nothing was created",
     )
     assert [line.split(",")[0] for line in retries] == ["  queue q.retry.5s", "  queue q.retry.1m"]
     assert all("x-queue-type=quorum" in line for line in retries)

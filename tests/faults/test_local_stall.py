@@ -118,7 +118,7 @@ def test_D_6_a_full_disk_is_waited_out_and_nothing_is_synced_twice(
     assert process.wait() == 0
     assert set(campaign.started().values()) == {1}
     assert full["level"] == "error"
-    assert "make room" in full["text"]
+    assert "free some space" in full["text"]
     assert len(process.lines("queue.full")) == len(process.lines("queue.writable")) == 1
     assert process.lines("queue.writable")[0]["tries"] < 20, "the delay between tries does not grow"
     assert not process.lines("connection.lost")

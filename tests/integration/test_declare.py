@@ -83,7 +83,7 @@ def test_a_queue_that_need_not_survive(rabbit: Broker, api: ManagementApi, name:
     assert f"queue {name}: durable is false there, and true was asked for" in said.problems[0]
     agreed = told(rabbit, tmp_path, "--queue", name, "--exchange", f"{name}.main", "--no-durable")
     assert f"queue {name}, not durable, " in agreed.out
-    assert f"was there: queue {name}\n" in agreed.out
+    assert f"exists: queue {name}\n" in agreed.out
 
 
 def test_a_dry_run_makes_nothing(rabbit: Broker, api: ManagementApi, name: str, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_conflict_is_explained_and_nothing_is_changed(
     assert "nothing was changed" in said.problems[0]
     assert "policy" in said.err
     assert "delete it yourself" in said.err
-    assert "made" not in said.out
+    assert "created" not in said.out
     assert api.queues(name) == {name: {"x-message-ttl": 1234567}}
 
 
@@ -299,7 +299,7 @@ def test_retry_queues_for_a_queue_of_somebody_elses(
     said = told(rabbit, tmp_path, *args)
     assert (said.code, said.out.splitlines()[-2:]) == (
         0,
-        [f"was there: queue {name}", f"made: queue {name}.retry.5s"],
+        [f"exists: queue {name}", f"created: queue {name}.retry.5s"],
     )
     assert set(api.queues(name)) == {name, f"{name}.retry.5s"}
     assert api.queues(name)[name] == {"x-message-ttl": 77_000}

@@ -23,7 +23,7 @@ from chronicle_cli.progress import progress
 EXAMPLES: Final = """
 chronicle capture --queue cus.12.deliver messages.jsonl
 chronicle capture --queue cus.12.deliver --limit 10 sample.jsonl
-CHRONICLE_PASSPHRASE_FILE=secret.txt chronicle capture --queue cus.12.deliver --encrypt messages.sealed
+CHRONICLE_PASSPHRASE_FILE=secret.txt chronicle capture --queue cus.12.deliver --encrypt messages.encrypted
 chronicle replay --syncer my_crm:sync messages.jsonl
 """
 
@@ -57,7 +57,7 @@ def command(
     next failure of such a message is its last under requeue-once; a quorum queue counts a try. To capture
     without that, and with the outcome of every message, use `consume --capture`.
 
-    With --encrypt the file is sealed with a passphrase (CHRONICLE_PASSPHRASE, the file
+    With --encrypt the file is encrypted with a passphrase (CHRONICLE_PASSPHRASE, the file
     CHRONICLE_PASSPHRASE_FILE names, or asked for) or with the key in the file CHRONICLE_SEAL_KEY_FILE names.
     """
     where = options.where_of(ctx)
@@ -67,7 +67,7 @@ def command(
         report.warn(f"{where.broker.marks}: {where.broker.marks_mean}")
     quiet_clients()
     secrets = PassphraseSource(os.environ)
-    capture = open_capture(file, secrets.to_seal if encrypt else None, new=True)
+    capture = open_capture(file, secrets.to_encrypt if encrypt else None, new=True)
     try:
         with progress(f"of {where.queue} in {file}") as advance:
             copying = Snapshot(

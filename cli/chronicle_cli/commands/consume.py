@@ -45,11 +45,11 @@ chronicle consume --queue cus.12.deliver --syncer my_crm:sync --capture handled.
 def command(ctx: click.Context, /, **_: object) -> int:
     """Run a syncer over a queue.
 
-    Each message is checked, decrypted and given to the syncer. True acknowledges it; False gives it one more
-    try and then the dead letters. An exception, or any other answer, ends the process with code 1 and leaves
-    the message in the queue.
+    Each message is checked, decrypted and passed to the syncer. True acknowledges it; False gives it one more
+    try, then it is dead-lettered. An exception, or any other return value, ends the process with code 1 and
+    leaves the message in the queue.
 
-    Exit codes: 0 done, 1 fatal, 2 usage or configuration, 3 broker not reachable, 4 stopped with unfinished
+    Exit codes: 0 done, 1 fatal, 2 usage or configuration, 3 broker unreachable, 4 stopped with unfinished
     messages given back, 128+n forced by a second signal.
     """
     where = options.where_of(ctx)
@@ -90,7 +90,7 @@ def command(ctx: click.Context, /, **_: object) -> int:
 
 
 def captured(ctx: click.Context, job: Job, transport: Transport, observer: Observer) -> int:
-    """Run the job, and write what it has finished to the capture, if there is one."""
+    """Run the job, and write finished messages to the capture, if there is one."""
     path: str | None = ctx.params["capture"]
     if path is None:
         if typed(ctx, "encrypt"):
@@ -100,7 +100,7 @@ def captured(ctx: click.Context, job: Job, transport: Transport, observer: Obser
     from chronicle.captures.recorder import Recorder
     from chronicle_cli.passphrase import PassphraseSource
 
-    secret = PassphraseSource(os.environ).to_seal if ctx.params["encrypt"] else None
+    secret = PassphraseSource(os.environ).to_encrypt if ctx.params["encrypt"] else None
     file = open_capture(path, secret, tell=report.warn)
     capturing = Recorder(observer, file, path)
     try:

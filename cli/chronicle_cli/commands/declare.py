@@ -1,4 +1,4 @@
-"""`chronicle declare`: plan what a queue needs, and make what is missing."""
+"""`chronicle declare`: plan what a queue needs, and create what is missing."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ chronicle declare --queue demo
 @options.startup_timeout
 @option(
     Group.TOPOLOGY, "--only-retry", is_flag=True, envvar="CHRONICLE_ONLY_RETRY",
-    help="Make nothing but the retry queues; the queue must be there, and stays as it is.",
+    help="Create only the retry queues; the queue itself must exist, and is not changed.",
 )  # fmt: skip
 @option(
     Group.TOPOLOGY, "--dry-run", is_flag=True, envvar="CHRONICLE_DRY_RUN",
-    help="Print the plan, connect to nothing, make nothing.",
+    help="Print the plan; connect to nothing, create nothing.",
 )  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, /, dry_run: bool, **_: Any) -> int:
-    """Make a queue and what it needs: dead-letter exchange and queue, retry queues, bindings.
+    """Create a queue and what it needs: dead-letter exchange and queue, retry queues, bindings.
 
-    The plan is printed first. Then everything is looked at, and only what is missing is made. What is there
-    and agrees stays as it is; if anything is there and differs, the command says what, changes nothing and
-    ends with code 2. It never deletes. For a queue that somebody else has made, with arguments of their own,
+    The plan is printed first. Then everything is checked, and only what is missing is created. What exists
+    and matches is left alone; if anything exists but differs, the command says what, changes nothing and ends
+    with code 2. It never deletes. For a queue that someone else created, with its own arguments,
     --only-retry adds the retry queues and nothing else.
     """
     where = options.where_of(ctx)
@@ -57,7 +57,7 @@ def command(ctx: click.Context, /, dry_run: bool, **_: Any) -> int:
     for step in steps:
         click.echo(f"  {described(step)}")
     if dry_run:
-        click.echo("nothing was made")
+        click.echo("nothing was created")
         return Exit.DONE
     quiet_clients()
     time_to_start = ctx.params["startup_timeout"]
@@ -68,10 +68,10 @@ def command(ctx: click.Context, /, dry_run: bool, **_: Any) -> int:
 
 
 def described(step: Step) -> str:
-    """A step with everything that is asked for."""
+    """A step with all its details."""
     match step:
         case Exchange(foreign=True):
-            return f"{step}, of whatever kind; {step.kind} and durable if it is missing"
+            return f"{step}, of any type; {step.kind} and durable if it is missing"
         case Exchange():
             return f"{step}, {step.kind}, durable"
         case Queue(foreign=True):

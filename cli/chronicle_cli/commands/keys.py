@@ -1,4 +1,4 @@
-"""`chronicle keys`: make, list, check and lock the keys that open personal data; no private key is shown."""
+"""`chronicle keys`: create, list, check and lock the keys that open personal data; shows no private key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from chronicle.captures.sources import read_messages
 from chronicle.core.body import parse
-from chronicle.core.sealing import MAX_HEADER, is_sealed
+from chronicle.core.encryption import MAX_HEADER, is_encrypted
 from chronicle.engine.job import Exit
 from chronicle.errors import CannotDecrypt, InvalidMessage, KeyStoreError, SettingError
 from chronicle.proca.keystore import KeyStore, add_key, change_lock
@@ -22,7 +22,7 @@ from chronicle_cli.passphrase import PassphraseSource
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 KEY_SHAPED: Final = re.compile(r"[A-Za-z0-9_-]{43}=?")
-SHOWN: Final = 8  # characters of a public key that tell it from the others
+SHOWN: Final = 8  # characters of a public key, enough to tell it from the others
 
 EXAMPLES: Final = """
 chronicle keys new keys.json
@@ -45,11 +45,11 @@ class KeysGroup(click.Group):
 
 @click.group(cls=KeysGroup)
 def command() -> None:
-    """Make, list, check and lock the keys that open personal data.
+    """Create, list, check and lock the keys that open personal data.
 
-    FILE is the key store: CHRONICLE_KEYS if it is not named, else keys.json. Only its owner may read it
-    (mode 600). Private keys never leave it. A locked store is opened with the passphrase in
-    CHRONICLE_PASSPHRASE or in the file CHRONICLE_PASSPHRASE_FILE names (else it is asked for), or with the
+    FILE is the key store; it defaults to CHRONICLE_KEYS, else keys.json. It must be readable by its owner
+    only (mode 600). Private keys never leave it. A locked store is decrypted with the passphrase in
+    CHRONICLE_PASSPHRASE or in the file CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the
     key in the file CHRONICLE_SEAL_KEY_FILE names.
     """
 
@@ -57,10 +57,10 @@ def command() -> None:
 @command.command("new", cls=Command, examples="chronicle keys new keys.json")
 @store
 def new(file: str) -> int:
-    """Make a pair of keys, add it to the key store, print the public key.
+    """Create a key pair, add it to the key store, print the public key.
 
-    The store is created if it is missing, and keys that are in it stay: what was sealed for an old key is
-    opened with the old key. FILE is CHRONICLE_KEYS if it is not named, else keys.json.
+    The store is created if it is missing, and existing keys stay: what was sealed for an old key is opened
+    with the old key. FILE defaults to CHRONICLE_KEYS, else keys.json.
     """
     if inline(file):
         raise SettingError("a key can only be added to a file", "name the file: chronicle keys new keys.json")
@@ -75,7 +75,7 @@ def new(file: str) -> int:
 def listing(file: str) -> int:
     """Print the public keys in the key store, one per line.
 
-    FILE is CHRONICLE_KEYS if it is not named, else keys.json.
+    FILE defaults to CHRONICLE_KEYS, else keys.json.
     """
     for public in KeyStore.load(file, PassphraseSource(os.environ).unlock).publics():
         click.echo(public)
@@ -89,9 +89,9 @@ def listing(file: str) -> int:
     help="A message, plain JSON or a record: can this store open its personal data? The data is not shown.",
 )  # fmt: skip
 def check(file: str, message: str | None) -> int:
-    """Say whether the key store can be used: mode, owner, keys.
+    """Check that the key store can be used: mode, owner, keys.
 
-    FILE is CHRONICLE_KEYS if it is not named, else keys.json. Exit code 2 if the store cannot be used, 1 if
+    FILE defaults to CHRONICLE_KEYS, else keys.json. Exit code 2 if the store cannot be used, 1 if
     it cannot open the message given with --message.
     """
     secrets = PassphraseSource(os.environ)
@@ -107,23 +107,23 @@ def check(file: str, message: str | None) -> int:
     for public in keys.publics():
         click.echo(f"  {public}  valid")
     if not keys.publics():
-        raise KeyStoreError("there is no key in the store", "make one with `chronicle keys new`")
+        raise KeyStoreError("the key store is empty", "create a key with `chronicle keys new`")
     return can_open(message, keys, secrets) if message else Exit.DONE
 
 
 @command.command("lock", cls=Command, examples="chronicle keys lock keys.json")
 @store
 def lock(file: str) -> int:
-    """Lock the key store: seal it with a passphrase or a key.
+    """Lock the key store: encrypt it with a passphrase or a key.
 
-    FILE is replaced in one step; every command goes on taking it with --keys, and asks for the passphrase
-    or finds it in CHRONICLE_PASSPHRASE_FILE or CHRONICLE_PASSPHRASE. With CHRONICLE_SEAL_KEY_FILE it is
-    sealed with the key in that file: 32 bytes in base64. Who loses the passphrase loses the keys. FILE is
-    CHRONICLE_KEYS if it is not named, else keys.json.
+    FILE is replaced atomically. Every command still accepts it with --keys, and prompts for the passphrase
+    or takes it from CHRONICLE_PASSPHRASE_FILE or CHRONICLE_PASSPHRASE. With CHRONICLE_SEAL_KEY_FILE it is
+    encrypted with the key in that file: 32 bytes in base64. If you lose the secret, the keys cannot be
+    recovered. FILE defaults to CHRONICLE_KEYS, else keys.json.
     """
     refuse_text(file)
     if is_locked(file):
-        raise SettingError(f"{file} is locked already", "unlock it first to change its passphrase")
+        raise SettingError(f"{file} is already locked", "unlock it first to change its passphrase")
     secrets = PassphraseSource(os.environ)
     count = change_lock(file, lambda content: secrets.lock(secrets.unlock(content, file)), secrets.unlock)
     click.echo(f"{file} is locked: {keys_of(count)}")
@@ -135,7 +135,7 @@ def lock(file: str) -> int:
 def unlock(file: str) -> int:
     """Unlock the key store: write it as plain JSON again.
 
-    FILE is CHRONICLE_KEYS if it is not named, else keys.json.
+    FILE defaults to CHRONICLE_KEYS, else keys.json.
     """
     refuse_text(file)
     if not is_locked(file):
@@ -147,10 +147,10 @@ def unlock(file: str) -> int:
 
 
 def is_locked(file: str) -> bool:
-    """Whether a key store is locked; what cannot be read is somebody else's error to tell."""
+    """Whether a key store is locked; one that cannot be read is reported when it is loaded."""
     try:
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
-            return is_sealed(opened.read(MAX_HEADER))
+            return is_encrypted(opened.read(MAX_HEADER))
     except (OSError, ValueError):
         return False
 
@@ -166,9 +166,9 @@ def keys_of(count: int) -> str:
 
 def can_open(path: str, keys: KeyStore, secrets: PassphraseSource) -> int:
     """Say whether the store opens the personal data of the first message in a file, and with which key."""
-    delivery = next(read_messages([path], "check", ask=secrets.to_open), None)
+    delivery = next(read_messages([path], "check", ask=secrets.to_decrypt), None)
     if delivery is None:
-        raise SettingError(f"there is no message in {path}", "name a file that holds one")
+        raise SettingError(f"there is no message in {path}", "name a file that contains one")
     info = sealed_in(delivery.body)
     if not info:
         click.echo("message: its personal data is not sealed")
@@ -192,17 +192,17 @@ def sealed_in(body: bytes) -> Any:
         message = parse(body, MAX_MESSAGE)
     except InvalidMessage as error:
         raise SettingError(
-            f"the message cannot be read: {error}", "name a file that holds a message"
+            f"the message cannot be read: {error}", "name a file that contains a message"
         ) from None
     if not isinstance(message, dict):
-        raise SettingError("the message is not a JSON object", "name a file that holds a message")
+        raise SettingError("the message is not a JSON object", "name a file that contains a message")
     supporter = message.get("supporter")
     inner = supporter.get("personalInfo") if isinstance(supporter, dict) else None
     return message.get("personalInfo") or inner
 
 
 def key_name(info: Any) -> str:
-    """The beginning of the public key a message names; what is no key is not repeated."""
+    """The beginning of the public key a message names; anything that is not a key is not shown."""
     key = info.get("encryptKey") if isinstance(info, dict) else None
     public = key.get("public") if isinstance(key, dict) else None
     if isinstance(public, str) and KEY_SHAPED.fullmatch(public):
@@ -215,7 +215,7 @@ def inline(source: str) -> bool:
 
 
 def owner(uid: int) -> str:
-    """The owner's name, or the number where nobody has it."""
+    """The owner's name, or the number if it has no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

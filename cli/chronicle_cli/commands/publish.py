@@ -1,4 +1,4 @@
-"""`chronicle publish`: put messages from files onto a queue, each confirmed by the broker."""
+"""`chronicle publish`: publish messages from files to a queue, each confirmed by the broker."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ chronicle publish --queue demo --dry-run folder/
 @options.startup_timeout
 @option(
     Group.WORK, "--repeat", type=POSITIVE, default=1, metavar="N", envvar="CHRONICLE_REPEAT",
-    help="Publish all of it so many times; for benchmarks.",
+    help="Publish everything this many times; for benchmarks.",
 )  # fmt: skip
 @option(
     Group.WORK, "--dry-run", is_flag=True, envvar="CHRONICLE_DRY_RUN",
-    help="Read and count the messages, and those that are not JSON; connect to nothing, send nothing.",
+    help="Only read and count the messages, and how many are not JSON; connect to nothing, send nothing.",
 )  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: bool, **_: Any) -> int:
-    """Put messages from files onto a queue.
+    """Publish messages from files to a queue.
 
     FILE is one JSON document, JSON lines, a folder of such files (*.json, *.jsonl), or - for standard input.
     A record (a line of a capture or of a dead-letter export) keeps its exact body, headers and properties;
-    any other line is a message as it stands. A sealed capture is opened on the way: see `chronicle capture`.
-    The command ends well only when the broker has confirmed all.
+    any other line is a message as it stands. Encrypted captures are decrypted: see `chronicle capture`.
+    The command succeeds only when the broker has confirmed every message.
     """
     where = options.where_of(ctx)
     report.note(where.notice)
@@ -61,7 +61,7 @@ def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: b
     secrets = PassphraseSource(os.environ)
 
     def read() -> Iterator[Delivery]:
-        return read_messages(files, where.queue, ask=secrets.to_open, tell=report.warn)
+        return read_messages(files, where.queue, ask=secrets.to_decrypt, tell=report.warn)
 
     messages = chain(read(), chain.from_iterable(read() for _ in range(repeat - 1)))
     if dry_run:
@@ -71,7 +71,7 @@ def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: b
 
 
 def send(messages: Iterator[Delivery], where: Where, startup_timeout: float) -> int:
-    """Publish, and say at the end what is on the queue for certain."""
+    """Publish, and report at the end what is certain to be on the queue."""
     quiet_clients()
     with reached(where.connector(), startup_timeout, report.warn) as publisher:
         publication = Publication(publisher)
@@ -85,7 +85,7 @@ def send(messages: Iterator[Delivery], where: Where, startup_timeout: float) -> 
             remedy = error.remedy if isinstance(error, OperatorError) else ""
             report.problem(str(error), remedy)
             report.note(
-                f"{counted(publication.confirmed)} on {where.queue}, confirmed; the rest is not certain"
+                f"{counted(publication.confirmed)} on {where.queue}, confirmed; the rest is uncertain"
             )
             return stopped_by(error)
     click.echo(f"{counted(publication.confirmed)} on {where.queue}, confirmed")
@@ -93,7 +93,7 @@ def send(messages: Iterator[Delivery], where: Where, startup_timeout: float) -> 
 
 
 def stopped_by(error: ChronicleError) -> Exit:
-    """The exit code of a publication that began and did not end."""
+    """The exit code of a publication that was started but not finished."""
     if isinstance(error, BrokerError):
         return Exit.UNREACHABLE
     return Exit.OPERATOR if isinstance(error, SettingError) else Exit.FATAL
@@ -104,7 +104,7 @@ def counted(number: int) -> str:
 
 
 def counted_with_bad(messages: Iterator[Delivery]) -> str:
-    """How many there are, and how many of them a consumer would find to be no JSON."""
+    """How many there are, and how many of them are not JSON."""
     number = bad = 0
     for message in messages:
         number += 1

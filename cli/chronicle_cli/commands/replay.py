@@ -1,4 +1,4 @@
-"""`chronicle replay`: run a syncer over captured messages or plain JSON files, no broker."""
+"""`chronicle replay`: run a syncer over captured messages or plain JSON files, without a broker."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ chronicle replay --syncer chronicle_syncers.console:sync --schema json - < order
     metavar="FILE",
     envvar="CHRONICLE_DEAD_LETTERS",
     show_envvar=True,
-    help="Write messages that end in the dead letters here, one record per line (mode 600).",
+    help="Write dead-lettered messages to this file, one record per line (mode 600).",
 )
 @click.option(
     "--only-failed",
     is_flag=True,
     envvar="CHRONICLE_ONLY_FAILED",
     show_envvar=True,
-    help="Only the messages that failed when they were captured, by consume --capture.",
+    help="Replay only messages that had failed when consume --capture captured them.",
 )
 @click.option(
     "--against",
     metavar="MODULE:NAME",
     envvar="CHRONICLE_AGAINST",
     show_envvar=True,
-    help="Run this syncer over the same messages, too, and show whose outcome changed; code 1 if any did.",
+    help="Also run this syncer over the same messages, and show which outcomes changed; code 1 if any did.",
 )
 @options.work
 @options.outcome
@@ -71,22 +71,24 @@ def command(
     against: str | None,
     **_: object,
 ) -> int:
-    """Run a syncer over captured messages or plain JSON files, no broker.
+    """Run a syncer over captured messages or plain JSON files, without a broker.
 
     A PATH is a file with one message, a file of JSON lines (plain messages or captured records), a folder of
-    such files, or - for standard input. The verdicts are those of `consume`: a failed message gets its
-    further tries in memory, and at once: --retry-delay is not waited for. Ends with code 1 if any message
-    failed; with --against, if any outcome changed.
+    such files, or - for standard input. The verdicts are those of `consume`: a failed message is retried in
+    memory, immediately, ignoring --retry-delay. Ends with code 1 if any message failed; with --against, if
+    any outcome changed.
 
-    A sealed capture is opened with the passphrase in CHRONICLE_PASSPHRASE or in the file
-    CHRONICLE_PASSPHRASE_FILE names (else it is asked for), or with the key in CHRONICLE_SEAL_KEY_FILE.
+    An encrypted capture is decrypted with the passphrase in CHRONICLE_PASSPHRASE or in the file
+    CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the key in CHRONICLE_SEAL_KEY_FILE.
     """
     work = options.work_of(ctx)
     report.warn(*work.warnings)
     if against and (dead_letters or STDIN in paths):
         what = "--dead-letters" if dead_letters else "standard input"
-        raise SettingError(f"{what} cannot be used with --against", "the messages are gone through twice")
-    reader = FileReader("replay", ask=PassphraseSource(os.environ).to_open, tell=report.warn)
+        raise SettingError(
+            f"{what} cannot be used with --against", "leave one out: the messages are read twice"
+        )
+    reader = FileReader("replay", ask=PassphraseSource(os.environ).to_decrypt, tell=report.warn)
 
     def messages() -> Messages:
         found = find_messages(paths, reader)
@@ -100,7 +102,7 @@ def command(
         code, tally = replayed(ctx, load(work.syncer, work.app_dir), source, file.write)
     click.echo(table(tally))
     if not code and not source.at_end:
-        report.problem("stopped before the end", "what is not in the table was not tried")
+        report.problem("stopped before the end", "messages that are not in the table were not tried")
         return Exit.FATAL
     return code or (Exit.FATAL if tally.failed else Exit.DONE)
 
@@ -113,7 +115,7 @@ def replayed(
     *,
     remember: bool = False,
 ) -> tuple[int, ReplayReport]:
-    """Run one syncer over the messages; the exit code of the run, and what became of them."""
+    """Run one syncer over the messages; the run's exit code, and what became of them."""
     work, policy = options.work_of(ctx), replace(options.policy_of(ctx), retry_delays=(0.0,), rehearsal=True)
     transport = MemoryTransport(messages, on_dead_letter=on_dead_letter, place="files")
     tally = ReplayReport(observe(options.output_of(ctx), "replay", syncer.name, transport), remember=remember)
@@ -123,14 +125,14 @@ def replayed(
 
 
 def compare(ctx: click.Context, syncers: tuple[Syncer, Syncer], messages: Callable[[], Messages]) -> int:
-    """Run one syncer after the other; each reads the messages anew, so neither sees what the other did."""
+    """Run one syncer after the other; each reads the messages afresh, so neither sees the other's changes."""
     tallies = []
     for syncer in syncers:
         source = messages()
         code, tally = replayed(ctx, syncer, source, remember=True)
         if code or not source.at_end:
             report.problem(
-                f"{syncer.name} did not come to the end, so nothing is compared",
+                f"{syncer.name} did not finish, so nothing is compared",
                 "an exception ends a run; with --on-exception fail it counts as a failure",
             )
             return code or Exit.FATAL
@@ -155,33 +157,33 @@ class Messages:
 
 
 def failed_before(found: Iterator[Found], tell: Callable[[str], None]) -> Iterator[Found]:
-    """The messages that failed when they were captured; SettingError here if none tells its outcome."""
-    told = bare = 0
+    """The messages that failed when they were captured; SettingError here if none records its outcome."""
+    recorded = bare = 0
 
     def failed() -> Iterator[Found]:
-        nonlocal told, bare
+        nonlocal recorded, bare
         for one in found:
             if not tells_outcome(one.account):
                 bare += 1
                 continue
-            told += 1
+            recorded += 1
             if went_wrong(one.account):
                 yield one
-        if told and bare:
-            tell(f"{bare} messages tell no outcome and were left out")
+        if recorded and bare:
+            tell(f"skipped {bare} messages that do not record their outcome")
 
     chosen = failed()
     first = next(chosen, None)
-    if not told:
+    if not recorded:
         raise SettingError(
-            "--only-failed: none of these messages tells how it was handled",
-            "only `consume --capture` writes that down; leave --only-failed out to replay all",
+            "--only-failed: none of these messages records how it was handled",
+            "only `consume --capture` records that; leave out --only-failed to replay all",
         )
     return chosen if first is None else chain((first,), chosen)
 
 
 class DeadLetterFile:
-    """Where `--dead-letters` go: a file like a capture, each record written as soon as its message died."""
+    """Where `--dead-letters` go: a file like a capture, each record written as soon as its message dies."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path
@@ -205,5 +207,5 @@ class DeadLetterFile:
         except OSError as error:
             raise SettingError(
                 f"--dead-letters {self._path} cannot be written: {error.strerror}",
-                "make room, and replay the messages that are missing there",
+                "free some space, and replay the messages that are missing there",
             ) from None

@@ -1,9 +1,9 @@
-"""Recorder while working: the observer behind `consume --capture`.
+"""Recording during a run: the observer behind `consume --capture`.
 
-Rule 1: a record is written when its message has come to its end, and only after the broker has carried that
-        out: acknowledged, dead-lettered or dropped. A message that comes back is written when it ends.
-Rule 2: a capture that cannot be written ends the run, loudly: the messages that are being worked on are
-        settled as ever, no new ones are taken, and the log says how many records are missing.
+Rule 1: a record is written when its message is finished, and only after the broker has carried out the
+        verdict: acknowledged, dead-lettered or dropped. A message that comes back is not finished yet.
+Rule 2: a capture that cannot be written ends the run with an error: messages in progress are settled as
+        usual, no new ones are taken, and the log says how many records are missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from chronicle.telemetry.events import Observer
 
 
 class Recorder:
-    """An observer that writes every message that has come to its end, and passes everything on."""
+    """An observer that writes every finished message, and passes everything on."""
 
     def __init__(
         self, behind: Observer, file: CaptureFile, name: str, *, clock: Callable[[], float] = time.time
@@ -64,7 +64,7 @@ class Recorder:
     def close(self, counters: Counters) -> None:
         try:
             if self.failed:
-                self._file.sync()  # and no closing line: a reader must learn that this is not all
+                self._file.sync()  # and no closing line: a reader must see that records are missing
             else:
                 self._file.close()
         except OSError as error:
@@ -72,7 +72,7 @@ class Recorder:
         finally:
             self._file.abandon()
         if self.missing:
-            text = f"{self.missing} messages were settled and are not in the capture {self._name}"
+            text = f"{self.missing} messages were settled but are missing from the capture {self._name}"
             self._behind.event(events.CAPTURE_FAILED, logging.ERROR, text, missing=self.missing)
         self._behind.close(counters)
 

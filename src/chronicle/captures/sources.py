@@ -2,14 +2,14 @@
 
 Rule 1: a path is a file, a folder (its `*.json` and `*.jsonl`, by name) or `-`, standard input.
 Rule 2: a file is one JSON document or JSON lines; each document or line is a record or a plain message.
-        A plain message is delivered with its exact bytes, and one that is not JSON is delivered too: bad
-        input has a verdict of its own.
-Rule 3: JSON lines are read one at a time, however large the file is. The first lines tell: a document goes
-        on where its first line ends, JSON lines do not.
-Rule 4: a path that cannot be read is found before the first message.
-Rule 5: a sealed capture is read like any other, and a wrong secret is found before the first message, too.
-        A capture whose writer was killed is read as far as it goes, and the reader is told.
-Rule 6: a key store is never a message, not even in a folder that was named as a whole.
+        A plain message is delivered with its exact bytes, even if it is not JSON: bad input has its own
+        verdict.
+Rule 3: JSON lines are read one at a time, however large the file is. The first lines decide: a document
+        continues after its first line, JSON lines do not.
+Rule 4: a path that cannot be read is reported before the first message.
+Rule 5: an encrypted capture is read like any other, and a wrong secret is reported before the first message.
+        A capture whose writer was killed is read as far as it goes, with a warning.
+Rule 6: a key store is never a message, not even inside a folder.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from typing import Any, BinaryIO, Final, TypeAlias
 
 from chronicle.core.body import parse
 from chronicle.core.delivery import NOTHING, Delivery
+from chronicle.core.encryption import MAX_HEADER, AskSecret, cipher_from_header, decrypt_lines, is_encrypted
 from chronicle.core.json_tags import untag
 from chronicle.core.record import from_record, is_record
-from chronicle.core.sealing import MAX_HEADER, AskSecret, is_sealed, known_seal, open_lines
 from chronicle.errors import InvalidMessage, SettingError
 
 STDIN: Final = "-"
 TRANSPORT: Final = "file"
 # A record wraps a body that may itself be nested as deep as a body is allowed to.
 MAX_DEPTH: Final = 1000
-# How a key store begins: a public key, then its private one, bare or in an object. A look at the beginning is
-# cheap, so every plain message gets one.
+# How a key store begins: a public key, then its private one, bare or in an object. Checking the beginning is
+# cheap, so it is done for every plain message.
 HEAD: Final = MAX_HEADER + 1
 _KEYS_BEGIN: Final = re.compile(rb'\s*\{\s*"[^"]{0,200}"\s*:\s*(?:\{[^{}]{0,200}"private"|"[\w+/-]{43}=?")')
 _KEY: Final = re.compile(r"[A-Za-z0-9_+/-]{43}=?")
@@ -45,7 +45,7 @@ Line: TypeAlias = tuple[int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A message and where it stood; `account` is what its record says about how it was handled."""
+    """A message and where it was found; `account` is what its record says about how it was handled."""
 
     delivery: Delivery
     file: str
@@ -55,7 +55,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
-    """How files are read: who knows the secret of a sealed one, and who is told of one that was cut off."""
+    """How files are read: where the secret of an encrypted one comes from, and where warnings go."""
 
     queue: str  # of plain messages
     stdin: BinaryIO | None = None
@@ -76,7 +76,7 @@ def read_messages(
 
 
 def find_messages(paths: Sequence[str], reader: FileReader) -> Iterator[Found]:
-    """The same, each with where it stood."""
+    """The same, each with where it was found."""
     files = [file for path in paths for file in _files(path)]
     if not files:
         raise SettingError("there is nothing to read", "name a file, a folder, or - for standard input")
@@ -92,7 +92,7 @@ def _files(path: str) -> list[str]:
         found = sorted(entry for entry in Path(path).iterdir() if entry.suffix in (".json", ".jsonl"))
         files = [str(entry) for entry in found if entry.is_file()]
         if not files:
-            raise SettingError(f"no messages in the folder {path}", "messages are files *.json or *.jsonl")
+            raise SettingError(f"no messages in the folder {path}", "it must contain *.json or *.jsonl files")
     elif os.path.exists(path):
         files = [path]
     else:
@@ -104,9 +104,9 @@ def _files(path: str) -> list[str]:
 
 
 def _look_at(name: str, reader: FileReader) -> None:
-    """Refuse a key store; see that a sealed file can be opened.
+    """Refuse a key store; check that an encrypted file can be decrypted.
 
-    A person is asked for its secret here, before the run has the terminal for itself.
+    The secret is prompted for here, before the run takes over the terminal.
     """
     if name == STDIN or not os.path.isfile(name):
         return
@@ -117,8 +117,8 @@ def _look_at(name: str, reader: FileReader) -> None:
     except OSError as error:
         raise SettingError(f"{name} cannot be read: {error.strerror}") from None
     _refuse_keys(content, name)
-    if is_sealed(head) and reader.ask is not None:
-        known_seal(head.partition(b"\n")[0], reader.ask, name)
+    if is_encrypted(head) and reader.ask is not None:
+        cipher_from_header(head.partition(b"\n")[0], reader.ask, name)
 
 
 def _refuse_keys(content: bytes, name: str) -> None:
@@ -157,8 +157,8 @@ def _split(file: BinaryIO, name: str, reader: FileReader) -> Iterator[Found]:
     filled: list[Line] = []
     for line in lines:
         head.append(line)
-        if not filled and is_sealed(line[1]):
-            yield from _open(chain((line[1],), file), name, reader)
+        if not filled and is_encrypted(line[1]):
+            yield from _decrypt(chain((line[1],), file), name, reader)
             return
         if line[1].strip():
             filled.append(line)
@@ -173,25 +173,25 @@ def _split(file: BinaryIO, name: str, reader: FileReader) -> Iterator[Found]:
     captured = False  # what came before was a record
     for number, content in chain(head, lines):
         if captured and not content.endswith(b"\n") and not _is_json(content):
-            reader.tell(f"{name}, line {number} is torn: its writer was stopped; the rest is read")
+            reader.tell(f"{name}, line {number} is incomplete: its writer was stopped; the rest is read")
         elif content.strip():
             found = _found(content.rstrip(b"\r\n"), name, number, reader)
             captured = found.delivery.transport != TRANSPORT
             yield found
 
 
-def _open(lines: Iterator[bytes], name: str, reader: FileReader) -> Iterator[Found]:
+def _decrypt(lines: Iterator[bytes], name: str, reader: FileReader) -> Iterator[Found]:
     if reader.ask is None:
-        raise SettingError(f"{name} is sealed, and there is no secret to open it with")
-    for number, content in open_lines(lines, reader.ask, name, reader.tell):
+        raise SettingError(f"{name} is encrypted, and there is no secret to decrypt it with")
+    for number, content in decrypt_lines(lines, reader.ask, name, reader.tell):
         yield _found(content, name, number, reader)
 
 
 def _begin_document(first: bytes, second: bytes) -> bool:
     """Whether these two lines begin one document.
 
-    The first must open something and not close it. So does the first of JSON lines when it was cut off;
-    but after most cuts no document could go on with a line that is an object by itself.
+    The first must open something and not close it. A truncated first line of JSON lines does so, too; but
+    after most truncations no document could continue with a line that is an object by itself.
     """
     if first.lstrip()[:1] not in (b"{", b"[") or _is_json(first):
         return False
@@ -218,7 +218,7 @@ def _found(content: bytes, name: str, number: int, reader: FileReader) -> Found:
         return Found(from_record(record), name, number, account if isinstance(account, dict) else NOTHING)
     except ValueError as error:
         raise SettingError(
-            f"{name}, line {number}: a damaged record: {error}", "take the line out, or capture again"
+            f"{name}, line {number}: a damaged record: {error}", "remove the line, or capture again"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""How a message was handled, as its record tells it under `chronicle`.
+"""How a message was handled, as its record stores it under `chronicle`.
 
 {"outcome": "failed", "verdict": "dead-letter", "reason": "the syncer returned False",
  "duration_ms": 12.5, "attempts": 2, "at": 1772446272000}
@@ -32,7 +32,7 @@ def kind_of(outcome: Outcome) -> str:
 
 
 def is_final(settlement: Settlement) -> bool:
-    """The broker has carried the verdict out, and the message does not come back by it."""
+    """Whether the broker has carried out the verdict, and the message does not come back."""
     ends = (Action.ACK, Action.DEAD_LETTER, Action.DROP)
     return settlement.fate is Fate.DONE and settlement.verdict.action in ends
 
@@ -43,6 +43,6 @@ def tells_outcome(account: Mapping[str, Any]) -> bool:
 
 
 def went_wrong(account: Mapping[str, Any]) -> bool:
-    """Whether the message failed: its syncer did not say True, and did not ask to drop it either."""
+    """Whether the message failed: its syncer neither returned True nor asked to drop it."""
     outcome, verdict = account.get("outcome"), account.get("verdict")
     return outcome != kind_of(Synced()) and (outcome, verdict) != (Asked.__name__.lower(), str(Action.DROP))

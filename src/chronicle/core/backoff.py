@@ -17,7 +17,7 @@ class Backoff:
         """The longest wait before try number `attempt` (the first is 1)."""
         try:
             grown = self.initial * self.multiplier ** max(attempt - 1, 0)
-        except OverflowError:  # 2.0 ** 2000 is too much for a float, and a broker may be away that long
+        except OverflowError:  # 2.0 ** 2000 overflows a float, and a broker may be away that long
             return self.maximum
         return min(self.maximum, grown)
 

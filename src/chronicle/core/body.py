@@ -1,4 +1,4 @@
-"""The body of a message, decoded as JSON; whatever the bytes are, the end is a value or `InvalidMessage`.
+"""The body of a message, decoded as JSON; whatever the bytes are, the result is a value or `InvalidMessage`.
 
 Rule 1 (Z12): the size is checked first, before anything is parsed.
 Rule 2 (X2): strict UTF-8 without a byte order mark; UTF-16 is not JSON here. NaN and Infinity are not
@@ -6,7 +6,7 @@ Rule 2 (X2): strict UTF-8 without a byte order mark; UTF-16 is not JSON here. Na
 Rule 3: of two equal keys the last wins. Whole numbers stay exact, however many digits; beyond the range
         of a float (about 308 digits) they are refused.
 Rule 4: nesting is bounded, so that a syncer may recurse over what it gets.
-Rule 5: an error tells sizes and positions, never content.
+Rule 5: an error gives sizes and positions, never content.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def parse(body: bytes, max_body: int, max_depth: int = MAX_DEPTH) -> Any:
         raise InvalidMessage(f"the body has {len(body)} bytes, the limit is {max_body}")
     try:
         value = orjson.loads(body)
-        # Fewer brackets than levels allowed: the usual message is not walked at all.
+        # Fewer brackets than allowed levels: a typical message is not walked at all.
         if body.count(b"{") + body.count(b"[") > max_depth and _deeper(value, max_depth):
             raise InvalidMessage(f"the body is nested deeper than {max_depth} levels")
         if _LONG_NUMBER in body.translate(_DIGITS_TO_ZERO):

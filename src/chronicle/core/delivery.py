@@ -1,7 +1,7 @@
 """What a broker handed over.
 
 Rule 1: a delivery never changes; the body is the broker's bytes, always.
-Rule 2: headers and properties are decoded when somebody looks. A header that cannot be decoded is the
+Rule 2: headers and properties are decoded on first access. A header that cannot be decoded is the
         problem of its own message: `envelope.fault` says so and the headers read as empty.
 """
 
@@ -28,10 +28,10 @@ BLANK: Final = Envelope()
 
 
 class Lease:
-    """A transport's word that a delivery may still be handled here, which it can take back.
+    """A transport's permission to handle a delivery here, which it can withdraw.
 
-    A partition that moved to another consumer ends the lease of every delivery that came from it: who has
-    not started on one hands it back unrun, and a result that comes later is stale.
+    A partition that moved to another consumer ends the lease of every delivery that came from it: a worker
+    that has not started on one hands it back, and a result that comes later is stale.
     """
 
     __slots__ = ("over",)
@@ -47,7 +47,7 @@ class Delivery:
     """One message as a broker handed it over: bytes, headers, and the broker's facts about it.
 
     `origin` holds what only this kind of broker knows (exchange and routing key, topic and offset, stream
-    and id). `handle` belongs to the transport that made the delivery; nobody else looks inside. `lease` is
+    and id). `handle` belongs to the transport that made the delivery; no other code looks inside. `lease` is
     for transports that can lose a delivery while the connection lives.
     """
 
@@ -85,7 +85,7 @@ class Delivery:
 
     @property
     def envelope(self) -> Envelope:
-        """Headers and properties, decoded at the first look."""
+        """Headers and properties, decoded on first access."""
         envelope = self._envelope
         if envelope is None:
             assert self._open is not None
@@ -102,7 +102,7 @@ class Delivery:
 
     @property
     def timestamp(self) -> int | None:
-        """When it was published, in milliseconds since 1970, if anybody wrote it down."""
+        """When it was published, in milliseconds since 1970, if that is recorded."""
         if self._timestamp is None:
             seconds = count(self.properties.get("timestamp"))  # AMQP's own property
             return seconds * 1000 or None
@@ -110,7 +110,7 @@ class Delivery:
 
     @property
     def attempts(self) -> int:
-        """Which try this is, counted from one, as far as anybody counted (D-2)."""
+        """Which try this is, counted from one, as far as is known (D-2)."""
         return 1 + max(self.counted, int(self.redelivered), counted_by_headers(self.headers, self.queue))
 
     def __repr__(self) -> str:
@@ -119,7 +119,7 @@ class Delivery:
 
 
 def counted_by_headers(headers: Facts, queue: str) -> int:
-    """How many tries the headers tell of: the broker's count, our own, and deaths of this very queue."""
+    """How many tries the headers record: the broker's count, our own, and deaths in this very queue."""
     if not headers:
         return 0
     deaths = sum(
@@ -143,7 +143,7 @@ def completed_cycles(headers: Facts, queue: str) -> int:
 
 
 def x_death(headers: Facts) -> list[Facts]:
-    """The entries of x-death that are what they should be; a producer may have forged anything (RB11)."""
+    """The well-formed entries of x-death; a producer may have forged anything (RB11)."""
     entries = headers.get("x-death")
     if not isinstance(entries, list):
         return []
@@ -151,5 +151,5 @@ def x_death(headers: Facts) -> list[Facts]:
 
 
 def count(value: object) -> int:
-    """A count out of a header: a whole number above zero, or zero whatever it is."""
+    """A count from a header: a whole number above zero; anything else is zero."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

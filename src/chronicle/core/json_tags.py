@@ -1,11 +1,11 @@
 """Values that JSON lacks, written as JSON and read back as they were.
 
-Rule 1: what JSON can say stays as it is. Anything else becomes an object with one key that starts with `$`:
+Rule 1: what JSON can express stays as it is. Anything else becomes an object with one key starting with `$`:
 
     $base64     bytes                                 $float   nan, inf, -inf
     $datetime   a date and time, ISO 8601             $int     beyond 64 bits, in hexadecimal
     $decimal    a decimal number, as its text         $text    with half a surrogate pair: UTF-8 in base64
-    $map        [[key, value], …]: an object with keys that are no text, or that start with `$`
+    $map        [[key, value], …]: an object with keys that are not text, or that start with `$`
 
 Rule 2: an object that really has a key with a `$` is written as a `$map`, so nothing is mistaken for a tag.
 """
@@ -21,7 +21,7 @@ from typing import Any, Final
 
 
 def tag(value: Any) -> Any:
-    """The value as JSON can say it."""
+    """The value in a form JSON can express."""
     match value:
         case None | bool():
             return value
@@ -51,7 +51,7 @@ def tag(value: Any) -> Any:
 
 
 def untag(value: Any) -> Any:
-    """The value that `tag` was given; raises ValueError for a tag that is none."""
+    """The value that `tag` was given; raises ValueError for an unknown tag."""
     match value:
         case list():
             return [untag(item) for item in value]
@@ -60,7 +60,7 @@ def untag(value: Any) -> Any:
             if name is None:
                 return {key: untag(item) for key, item in value.items()}
             if len(value) > 1 or name not in _READERS:
-                raise ValueError("an object has a key that starts with $ and is no tag of a record")
+                raise ValueError("an object has a key that starts with $ and is not a record's tag")
             try:
                 return _READERS[name](value[name])
             except (TypeError, AttributeError, ValueError, InvalidOperation):
@@ -74,12 +74,12 @@ def to_base64(raw: bytes) -> str:
 
 
 def from_base64(text: str) -> bytes:
-    """The bytes; raises ValueError also for what lenient decoders skip, and for a second spelling of them."""
+    """The bytes; raises ValueError also for what lenient decoders skip, and for non-canonical spellings."""
     if not isinstance(text, str):
         raise TypeError("base64 is a text")
     raw = a2b_base64(text, strict_mode=True)
-    if to_base64(raw) != text:  # bits behind the last byte, which decoders ignore
-        raise ValueError("this is not how base64 is written")
+    if to_base64(raw) != text:  # bits after the last byte, which decoders ignore
+        raise ValueError("this is not canonical base64")
     return raw
 
 

@@ -1,8 +1,8 @@
 """State machines as tables.
 
-Rule 1: a machine is a table and the state it is in; it calls nothing but the one who watches it.
-Rule 2: an event that the table does not list for the present state is a defect and raises, except that
-        the same stop or loss may be reported twice: an event whose target is the present state is silent.
+Rule 1: a machine is a table and its current state; it calls nothing but its watcher.
+Rule 2: an event that the table does not list for the current state is a bug and raises, except that
+        the same stop or loss may be reported twice: an event whose target is the current state is silent.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Machine:
         self._watcher = watcher
 
     def fire(self, event: str) -> str:
-        """Follow the arrow for this event; the state it leads to."""
+        """Follow the transition for this event; the new state."""
         before = self.state
         after = self._table.get((before, event))
         if after is None:
-            raise AssertionError(f"no arrow for {event} from {before}")
+            raise AssertionError(f"no transition for {event} from {before}")
         if after != before:
             self.state = after
             if self._watcher is not None:

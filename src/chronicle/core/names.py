@@ -1,4 +1,4 @@
-"""What names a message: the id of its action and its schema, as far as they can be read."""
+"""What identifies a message: its action id and its schema, as far as they can be read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from chronicle.errors import InvalidMessage
 
 
 def action_id_of(message: dict[str, Any]) -> int | None:
-    """The action's id; anything but a whole number is not one, and might be somebody's name."""
+    """The action's id; anything but a whole number is not an id, and might be a person's name."""
     action_id = message.get("actionId")
     return action_id if type(action_id) is int else None
 
 
 def names_in(body: bytes) -> tuple[int | None, str]:
-    """Action id and schema of a body nobody has parsed; a body that cannot be read has neither."""
+    """Action id and schema of an unparsed body; a body that cannot be read has neither."""
     try:
         message = parse(body, len(body))
     except InvalidMessage:

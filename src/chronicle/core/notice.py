@@ -1,4 +1,4 @@
-"""What a transport saw and the log should tell: a refused copy, an outage, lines of its client library."""
+"""What a transport reports for the log: a refused copy, an outage, lines of its client library."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The syncer raised a verdict of its own."""
+    """The syncer asked for a verdict by raising it."""
 
     ask: Ask
     reason: str
@@ -50,7 +50,7 @@ class Exhausted:
 
 @dataclass(frozen=True, slots=True)
 class Fatal:
-    """The syncer broke its contract: this process cannot go on."""
+    """The syncer broke its contract: this process cannot continue."""
 
     reason: str
     trace: str = ""
@@ -58,12 +58,12 @@ class Fatal:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The process stops before the syncer has finished; nobody's failure."""
+    """The process stops before the syncer has finished; not a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The transport took the delivery back before the syncer was called; somebody else has it."""
+    """The transport took the delivery back before the syncer was called; another consumer has it."""
 
 
 Outcome: TypeAlias = Synced | Failed | Asked | Invalid | Exhausted | Fatal | Interrupted | Revoked
@@ -74,7 +74,7 @@ class Action(StrEnum):
 
     ACK = "ack"
     REQUEUE = "requeue"
-    RETRY = "retry"  # like a requeue, but counted, and kept back by the broker for the delay
+    RETRY = "retry"  # like a requeue, but counted, and delayed by the broker
     DEAD_LETTER = "dead-letter"
     DROP = "drop"
     LEAVE = "leave"
@@ -82,7 +82,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do with a delivery and why; `delay` counts for another try, and None means one that grows."""
+    """What to do with a delivery and why; `delay` is for another try, and None means a growing one."""
 
     action: Action
     reason: str

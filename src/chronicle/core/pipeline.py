@@ -2,7 +2,7 @@
 
 Rule 1: it raises MessageError and nothing else, whatever the bytes are; there are no side effects (R-004-27).
 Rule 2: the retry guard looks at headers only, and only when there is a limit; the body is not touched before.
-Rule 3: the delivery stays as it came. Only the message, parsed here, holds opened personal data (D-21).
+Rule 3: the delivery stays as it came. Only the message, parsed here, contains opened personal data (D-21).
 """
 
 from __future__ import annotations
@@ -97,14 +97,14 @@ class Pipeline:
             if self.require_decryption:
                 raise CannotDecrypt("the message's personal data is sealed and there is no key store")
             return WITHOUT_KEYS
-        # Imported with the first sealed message: without a key store nobody pays for loading NaCl.
+        # Imported with the first sealed message: without a key store there is no need to load NaCl.
         from chronicle.proca.sealed import open_personal_info
 
         opened = open_personal_info(info, self.keys)
         if opened is not None:
             merge_contact(holder, opened)
             return (), True
-        # Eight characters of a public key that was found to be one: no secret, and nothing forged.
+        # Eight characters of a verified public key: no secret, and nothing forged.
         problem = f"key {info['encryptKey']['public'][:8]}… is not in the key store"
         if self.require_decryption:
             raise CannotDecrypt(f"the message's personal data cannot be opened: {problem}")

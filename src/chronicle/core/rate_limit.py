@@ -1,6 +1,6 @@
-"""Not faster than so many a second: a bucket of tokens that fills with time. The time is passed in.
+"""A token bucket: at most this many per second. The time is passed in.
 
-Rule: the bucket holds a tenth of a second's worth and at least one, so a pause is not made up for in a rush.
+Rule: the bucket holds a tenth of a second's worth and at least one, so a pause is not followed by a burst.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class RateLimit:
         return min(wanted, int(self._tokens))
 
     def spend(self, number: int) -> None:
-        """So many went."""
+        """This many went."""
         self._tokens -= number
 
     def wait(self) -> float:
-        """Seconds until one more may go, counted from the last look."""
+        """Seconds until one more may go, counted from the last call of `room`."""
         return max(0.0, (1.0 - self._tokens) / self._rate)
 
 
 def parse_rate(text: str) -> float:
-    """How many a second, out of `50/s`, `600/m` or `100/h`. Raises ValueError with a sentence."""
+    """How many per second, from `50/s`, `600/m` or `100/h`. Raises ValueError with what is accepted."""
     found = _RATE.fullmatch(text.strip())
     if found is None or int(found[1]) == 0:
         raise ValueError("a rate such as 50/s, 600/m or 100/h")

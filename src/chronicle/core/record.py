@@ -8,9 +8,9 @@
 Rule 1: record and delivery convert both ways without loss. Only the transport's `handle` stays behind: it
         means nothing once the connection is gone.
 Rule 2 (D-14): bytes are one binary object, `base64` always, `text` if they are UTF-8, `json` if they parse.
-        The base64 is the truth; the other two are for people and are not read back.
-Rule 3: the body keeps the name its broker gives it: `body`, Redis `payload`, Kafka `value`.
-Rule 4: what a caller adds about the delivery stands under `chronicle` and is not read back.
+        The base64 is authoritative; the other two are for readers and are not read back.
+Rule 3: the body has the name its broker gives it: `body`, Redis `payload`, Kafka `value`.
+Rule 4: what a caller adds about the delivery goes under `chronicle` and is not read back.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from chronicle.core.delivery import Delivery, Envelope
 from chronicle.core.json_tags import from_base64, tag, to_base64, untag
 from chronicle.errors import InvalidMessage
 
-# Names of a record that are no facts of a broker. A fact of such a name goes under `origin`.
+# Names in a record that are not the broker's facts. A fact with such a name goes under `origin`.
 RESERVED: Final = frozenset(
     ("transport", "queue", "redelivered", "body", "payload", "value", "headers", "properties", "metadata",
      "chronicle", "origin")
@@ -34,7 +34,7 @@ RESERVED: Final = frozenset(
 
 
 def to_record(delivery: Delivery, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The delivery as a JSON object; `extra` is what the caller knows besides, such as a reason."""
+    """The delivery as a JSON object; `extra` is what the caller adds, such as a reason."""
     envelope = delivery.envelope
     metadata: dict[str, Any] = {"timestamp": delivery.timestamp, "counted": delivery.counted}
     if "stream" in delivery.origin and "id" in delivery.origin:
@@ -68,7 +68,7 @@ def to_record(delivery: Delivery, extra: Mapping[str, Any] | None = None) -> dic
 
 
 def from_record(record: Mapping[str, Any]) -> Delivery:
-    """The delivery a record was made from; raises ValueError for anything that is no record."""
+    """The delivery a record was made from; raises ValueError for anything that is not a record."""
     if not is_record(record):
         raise ValueError("not a record: it needs transport, queue, and the body as base64")
     try:
@@ -113,16 +113,16 @@ def is_record(value: object) -> bool:
 
 
 def dump(record: Mapping[str, Any]) -> bytes:
-    """The record as one line of JSON, without the line's end."""
+    """The record as one line of JSON, without the newline."""
     try:
         return orjson.dumps(record)
     except TypeError:
-        # A body may hold whole numbers beyond 64 bits and headers may be nested deeper than orjson writes.
+        # A body may contain integers beyond 64 bits, and headers may be nested deeper than orjson writes.
         return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def binary(raw: bytes) -> dict[str, Any]:
-    """Bytes for a machine, and for a person as far as they can be read."""
+    """Bytes as base64, and as text and JSON if they can be read."""
     shown: dict[str, Any] = {"base64": to_base64(raw)}
     try:
         shown["text"] = raw.decode()
@@ -149,4 +149,4 @@ def _bytes(value: Mapping[str, Any], name: str) -> bytes:
 def _read(value: Any, kind: type, name: str, *, optional: bool = False) -> Any:
     if (optional and value is None) or type(value) is kind:
         return value
-    raise ValueError(f"the record's {name} is not what a record has there")
+    raise ValueError(f"the record's {name} has the wrong type")

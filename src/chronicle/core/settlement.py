@@ -16,13 +16,13 @@ class Fate(StrEnum):
 
     OPEN = "open"
     DONE = "done"
-    STALE = "stale"  # the connection it came on is gone: the broker has given it to somebody else
-    FAILED = "failed"  # the broker did not take it: the message is still there
+    STALE = "stale"  # the connection it came on is gone: the broker redelivers it
+    FAILED = "failed"  # the broker did not accept it: the message is still there
 
 
 @dataclass(slots=True, eq=False)
 class Settlement:
-    """What became of one delivery. Made by a worker, settled by a transport, told to the observer."""
+    """What became of one delivery. Made by a worker, settled by a transport, passed to the observer."""
 
     delivery: Delivery
     outcome: Outcome
@@ -36,7 +36,7 @@ class Settlement:
 
 
 def interrupted(delivery: Delivery) -> Settlement:
-    """A delivery whose syncer was not done when the process ended; named as well as it can be (D-11)."""
+    """A delivery whose syncer had not finished when the process ended; with its id if readable (D-11)."""
     outcome = Interrupted()
     settlement = Settlement(delivery, outcome, decide(outcome, delivery, Policy()))
     settlement.action_id, _ = names_in(delivery.body)
@@ -45,7 +45,7 @@ def interrupted(delivery: Delivery) -> Settlement:
 
 def not_taken(settlement: Settlement, error: str) -> Settlement:
     """A verdict that a lost connection took with it: the message comes again (R-000-42)."""
-    left = settlement.verdict.action is Action.LEAVE  # there was nothing to take
+    left = settlement.verdict.action is Action.LEAVE  # there was nothing to carry out
     if settlement.fate is not Fate.STALE and not left:
         settlement.fate, settlement.error = Fate.FAILED, error
     return settlement

@@ -1,14 +1,14 @@
-"""What a queue needs around it: dead-letter exchange and queue, retry queues. Plans, and makes nothing.
+"""What a queue needs around it: dead-letter exchange and queue, retry queues. Only plans.
 
 The defaults are those of the design (003): dead letters on, `<exchange>.dlx` and `<queue>.dlq`, everything
 durable, no TTL, five attempts with the retry queues they need.
 
     plan("orders", QueueOptions(exchange="shop", routing_key="order.*", ttl=300.0))
 
-Rule 1: a plan lists things in the order in which they are made: what is pointed at comes before what points
-        to it, and the main queue is bound last, so no message arrives before its dead letters are kept.
+Rule 1: a plan lists things in the order of creation: a target comes before whatever refers to it, and the
+        main queue is bound last, so no message arrives before its dead letters are kept.
 Rule 2: one retry queue per delay, because a TTL expires only at the head of a queue (RB12).
-Rule 3: everything is durable, but for a main queue whose owner says otherwise; brokers from 4.3 on refuse
+Rule 3: everything is durable, except a main queue whose owner says otherwise; brokers from 4.3 on refuse
         even that (RB14, R-003-10, R-003-37).
 """
 
@@ -24,12 +24,12 @@ from chronicle.core.units import format_duration
 from chronicle.errors import SettingError
 
 DEFAULT_EXCHANGE: Final = ""
-MAX_NAME: Final = 255  # bytes; what AMQP has room for
+MAX_NAME: Final = 255  # bytes; AMQP's limit
 SHORTEST: Final = 0.001  # seconds; brokers count in milliseconds
 
 
 class QueueType(StrEnum):
-    """The kind of a RabbitMQ queue."""
+    """The type of a RabbitMQ queue."""
 
     CLASSIC = "classic"
     QUORUM = "quorum"
@@ -41,14 +41,14 @@ class Enabled:
 
     exchange: Callable[[str], str] = "{}.dlx".format
     routing_key: Callable[[str], str] = "{}.dlq".format
-    foreign: bool = False  # the exchange is somebody else's and may be of any kind
-    # Of the queue that keeps them; a quorum queue drops what was looked at too often (RB10).
+    foreign: bool = False  # the exchange is someone else's and may be of any type
+    # Of the queue that keeps them; a quorum queue drops what was delivered too often (RB10).
     queue_type: QueueType = QueueType.CLASSIC
 
 
 @dataclass(frozen=True, slots=True)
 class Disabled:
-    """Dead letters are dropped by the broker."""
+    """The broker drops dead letters."""
 
 
 DeadLetterPolicy: TypeAlias = Enabled | Disabled
@@ -56,7 +56,7 @@ DeadLetterPolicy: TypeAlias = Enabled | Disabled
 
 @dataclass(frozen=True, slots=True)
 class MaxAttempts:
-    """So many tries, then the dead letters; between them a delay each, in a retry queue of its own."""
+    """This many tries, then dead-letter; each delay between them has its own retry queue."""
 
     attempts: int = 5
     delays: tuple[float, ...] = RETRY_DELAYS  # seconds; the last one repeats
@@ -79,16 +79,16 @@ def _check_spans(spans: tuple[float, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class QueueOptions:
-    """One queue's wishes; everything has the default of the design."""
+    """The options for one queue; everything has the design's default."""
 
     exchange: str = DEFAULT_EXCHANGE  # the main exchange; the default one needs no binding
     routing_key: str = ""  # of the main binding; empty: the queue's name
     ttl: float | None = None  # seconds
-    retry: RetryPolicy = field(default_factory=MaxAttempts)  # None: a failure is a dead letter at once
+    retry: RetryPolicy = field(default_factory=MaxAttempts)  # None: a failure is dead-lettered at once
     dead_letter: DeadLetterPolicy = field(default_factory=Enabled)
     queue_type: QueueType = QueueType.CLASSIC
     durable: bool = True  # the main queue survives a restart of the broker; what it needs always does
-    only_retry: bool = False  # the queue is there and stays as it is; nothing but its retry queues is made
+    only_retry: bool = False  # the queue exists and is not changed; only its retry queues are created
 
     def __post_init__(self) -> None:
         _check_spans(() if self.ttl is None else (self.ttl,))
@@ -98,7 +98,7 @@ class QueueOptions:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """An exchange that must be there; one that somebody else owns may be of any kind."""
+    """An exchange that must exist; a foreign one may be of any type."""
 
     name: str
     kind: str = "topic"
@@ -110,7 +110,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue that must be there, with exactly these arguments; a foreign one with any, and never made."""
+    """A queue that must exist, with exactly these arguments; a foreign one with any, and never created."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A way from an exchange to a queue."""
+    """A binding from an exchange to a queue."""
 
     exchange: str
     queue: str
@@ -139,15 +139,15 @@ Step: TypeAlias = Exchange | Queue | Binding
 class Done(StrEnum):
     """What became of a step."""
 
-    MADE = "made"
-    THERE = "was there"
-    BOUND = "bound"  # AMQP does not tell whether a binding is new
+    MADE = "created"
+    THERE = "exists"
+    BOUND = "bound"  # AMQP does not say whether a binding is new
 
 
 def plan(queue: str, options: QueueOptions) -> tuple[Step, ...]:
-    """Everything this queue needs, in the order in which it is made (R-003-26 to 30).
+    """Everything this queue needs, in the order of creation (R-003-26 to 30).
 
-    Raises SettingError for a name that a broker cannot carry.
+    Raises SettingError for a name that is empty or too long.
     """
     steps = tuple(_steps(queue, options))
     for step in steps:
@@ -184,7 +184,7 @@ def _steps(queue: str, options: QueueOptions) -> Iterator[Step]:
 
 
 def _type_arguments(queue_type: QueueType) -> dict[str, Any]:
-    # A classic queue goes without a word: so it agrees with one that was made before there were types.
+    # A classic queue has no type argument, so it matches one created before there were types.
     return {"x-queue-type": "quorum"} if queue_type is QueueType.QUORUM else {}
 
 
@@ -198,7 +198,7 @@ def _dead_letter_arguments(exchange: str, routing_key: str, queue_type: QueueTyp
 
 def _check_room(step: Step, text: str) -> None:
     if not text and not isinstance(step, Binding):
-        raise SettingError("an exchange or queue of the plan has an empty name", "give it a name")
+        raise SettingError("an exchange or queue in the plan has an empty name", "give it a name")
     if len(text.encode("utf-8", "replace")) > MAX_NAME:
         raise SettingError(
             f"the {type(step).__name__.lower()} needs a name of more than {MAX_NAME} bytes",

@@ -1,6 +1,6 @@
 """Durations and sizes as people write them: `250ms`, `5s`, `10m`; `64KiB`, `16MiB`.
 
-Rule 1: a duration without a unit is refused, except zero: nobody knows whether 5 means seconds.
+Rule 1: a duration without a unit is refused, except zero: 5 would be ambiguous.
 Rule 2: what is printed can be read back.
 """
 
@@ -22,7 +22,7 @@ SIZE_UNITS: Final = {
 }
 LONGEST: Final = 366 * 86400.0
 
-# At most twelve digits: more is a slip of the keyboard, and int() of thousands of digits is slow.
+# At most twelve digits: more is a typo, and int() of thousands of digits is slow.
 _NUMBER: Final = r"(\d{1,12}(?:\.\d{1,6})?)"
 _DURATION: Final = re.compile(rf"{_NUMBER}\s?(ms|s|m|h|d)?", re.ASCII)
 _SIZE: Final = re.compile(rf"{_NUMBER}\s?([KMG]i?B|B)?", re.ASCII | re.IGNORECASE)
@@ -30,7 +30,7 @@ _SIZE_NAMES: Final = {name.lower(): factor for name, factor in SIZE_UNITS.items(
 
 
 def parse_duration(text: str) -> float:
-    """Seconds out of `250ms`, `5s`, `10m`, `1h`, `2d` or plain `0`. Raises ValueError with a sentence."""
+    """Seconds from `250ms`, `5s`, `10m`, `1h`, `2d` or plain `0`. Raises ValueError with what is accepted."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise ValueError("a duration such as 250ms, 5s, 10m or 1h")
@@ -46,7 +46,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Bytes out of `16MiB`, `64KiB`, `1MB` or plain bytes. Raises ValueError with a sentence."""
+    """Bytes from `16MiB`, `64KiB`, `1MB` or plain bytes. Raises ValueError with what is accepted."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise ValueError("a size such as 64KiB, 16MiB, 1MB or a number of bytes")
@@ -57,7 +57,7 @@ def parse_size(text: str) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest way to write it with the largest unit that keeps it whole."""
+    """The shortest spelling, with the largest unit that gives a whole number."""
     thousandths = round(seconds * 1000)
     if thousandths == 0:
         return "0s"

@@ -1,4 +1,4 @@
-"""When a run ends by itself: its bounds, watched turn by turn. Decides; reads no clock."""
+"""When a run ends by itself: its bounds, checked every turn. Decides; reads no clock."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ RETURN_WAIT: Final = 5.0  # seconds
 class Returns:
     """What this process put back on its queue and has not seen again, by the redelivered flag.
 
-    A quorum queue takes a message back in its own time and calls itself empty meanwhile, so `--until-empty`
-    waits for it. Another consumer may have got the message, so the wait is short.
+    A quorum queue takes its time to requeue a message and reports itself empty meanwhile, so `--until-empty`
+    waits for it. Another consumer may have received the message, so the wait is short.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Returns:
         self._since = 0.0
 
     def requeued(self, total: int, now: float) -> None:
-        """So many were requeued since the start."""
+        """This many were requeued since the start."""
         if total > self._requeued:
             self._awaited += total - self._requeued
             self._requeued = total
@@ -48,7 +48,7 @@ class BoundsWatch:
         self._returns = Returns()
         self._started = self._last_delivery = now
         self.quiet = False  # the last turn brought nothing
-        self._saw_empty = False  # and before it the broker said that nothing waits
+        self._saw_empty = False  # and before it the broker said that the queue is empty
 
     def connected(self, now: float) -> None:
         """What was seen on an earlier connection says nothing about the queue now."""
@@ -56,7 +56,7 @@ class BoundsWatch:
         self.quiet = self._saw_empty = False
 
     def turned(self, batch: Sequence[Delivery], now: float) -> None:
-        """A turn is over, and brought these."""
+        """A turn has ended, and brought these."""
         self.quiet = not batch
         if batch:
             self._saw_empty = False
@@ -76,7 +76,7 @@ class BoundsWatch:
         return limit is not None and now - self._started >= limit
 
     def reached(self, now: float, counters: Counters, held: int, is_empty: Callable[[], bool | None]) -> str:
-        """Which bound is reached, in words; whether the queue is empty only the broker knows."""
+        """Which bound is reached, in words; only the broker knows whether the queue is empty."""
         bounds = self._bounds
         self._returns.requeued(counters.requeued, now)
         if bounds.max_messages is not None and counters.received >= bounds.max_messages:
@@ -90,6 +90,6 @@ class BoundsWatch:
         if bounds.until_empty and not self._returns.awaited(now):
             if self._saw_empty:
                 return "the queue is empty"
-            # What the broker pushed before it answered is here by now: the turn that follows brings it.
+            # What the broker pushed before it answered has arrived by now: the next turn brings it.
             self._saw_empty = is_empty() is True
         return ""

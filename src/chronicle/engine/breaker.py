@@ -19,7 +19,7 @@ class SealBreaker:
         self._in_a_row = 0
 
     def broken_by(self, settlement: Settlement) -> bool:
-        """Whether this is one too many: it, and those that come after it, must stay in the queue."""
+        """Whether this is one too many: it, and those after it, must stay in the queue."""
         if isinstance(settlement.outcome, Invalid) and settlement.outcome.sealed:
             self._in_a_row += 1
             return self._in_a_row >= LIMIT

@@ -1,4 +1,4 @@
-"""The deliveries this process has, by how far they are, and the counters of a run."""
+"""The deliveries this process holds, by how far they are, and the counters of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Holdings:
         self._counters = counters
         self._observer = observer
         self.held: set[Delivery] = set()  # received and not settled
-        self.running = 0  # handed to workers and not come back, on whatever connection
+        self.running = 0  # handed to workers and not returned, on whatever connection
         self.unfinished = 0  # given back to the broker because this process ends
 
     def __len__(self) -> int:
@@ -29,7 +29,7 @@ class Holdings:
         self.held.update(batch)
 
     def settled(self, settled: Sequence[Settlement]) -> bool:
-        """Count these and tell of them; whether the broker took any."""
+        """Count and report these; whether the broker accepted any."""
         if not settled:
             return False
         for settlement in settled:

@@ -25,7 +25,7 @@ class Exit(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """When a run ends by itself; none of them means never."""
+    """When a run ends by itself; without any bound, never."""
 
     until_empty: bool = False
     max_messages: int | None = None
@@ -39,9 +39,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """How patient a run is, in seconds."""
+    """The timeouts of a run, in seconds."""
 
-    startup_timeout: float = 60.0  # 0: for ever
+    startup_timeout: float = 60.0  # 0: forever
     drain_timeout: float = 30.0
     give_up_after: float = 0.0  # 0: never
     backoff: Backoff | None = None  # None: the transport's own

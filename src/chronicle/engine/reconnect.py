@@ -1,6 +1,6 @@
 """How long to wait for a broker, and when to give up (D-6, D-9, RB19).
 
-Rule: `Patience` decides and never sleeps; `reach` is the loop for those who have no engine to turn.
+Rule: `Patience` decides and never sleeps; `reach` is the loop for commands that run without the engine.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from chronicle.transports.seam import Promises, nothing
 
 T = TypeVar("T")
 
-HEALTHY = 10.0  # a connection that lived so long, or settled something, starts the backoff anew
-SHORTEST_TRY = 1.0  # the last try begins when the time is over, and is entitled to this
+HEALTHY = 10.0  # a connection that lived this long, or settled something, resets the backoff
+SHORTEST_TRY = 1.0  # the last try may begin at the very end of the timeout, and still gets this long
 TURN = 0.25  # seconds between two looks at what goes on beside a wait
-FAULT_LIMIT = 5  # so many unreadable answers in a row, and nothing settled between them (RB13)
+FAULT_LIMIT = 5  # this many unreadable answers in a row, with nothing settled between them (RB13)
 
 
 class Patience:
@@ -49,12 +49,12 @@ class Patience:
         self._progressed = False
 
     def progressed(self) -> None:
-        """Something was settled. A delivery is no progress: the broker may be unable to take its ack."""
+        """Something was settled. A delivery is not progress: the broker may be unable to accept its ack."""
         self._progressed = True
         self.tries = 0
 
     def lost(self, error: ConnectionLost, now: float) -> float:
-        """The connection is gone: seconds until it is worth trying again."""
+        """The connection is gone: seconds until the next try."""
         assert self._connected_at is not None
         if self._progressed or now - self._connected_at >= HEALTHY:
             self.tries = 0
@@ -67,15 +67,15 @@ class Patience:
         return self._delay()
 
     def saw(self, error: ChronicleError) -> None:
-        """Count answers that could not be read; another trouble between them starts the count anew.
+        """Count answers that could not be read; any other problem between them resets the count.
 
-        A try counts as well as a connection: what cannot be read often comes with the last answer of opening.
+        A failed try counts like a connection: the unreadable answer is often the last one while opening.
         """
         self._faults = self._faults + 1 if isinstance(error, ProtocolFault) else 0
 
     @property
     def unreadable(self) -> bool:
-        """The same bytes come again and again and nobody here can read them."""
+        """The broker keeps sending bytes that cannot be read."""
         return self._faults >= FAULT_LIMIT
 
     def failed(self, now: float) -> float | None:
@@ -85,9 +85,9 @@ class Patience:
         return min(self._delay(), left) if left > 0 else None
 
     def try_from(self, start: float) -> Callable[[float], bool]:
-        """A try begins: a question that says when it has lasted too long, however short the time was.
+        """A try begins: a function that says when it has lasted too long, however short the timeout was.
 
-        A transport may keep the question; a try that led to a connection is over and was not too long.
+        A transport may keep the function; a try that led to a connection is over and was not too long.
         """
 
         def too_late(now: float) -> bool:
@@ -130,7 +130,7 @@ def reach(
     sleep: Callable[[float], None] = time.sleep,
     luck: Callable[[], float] = random.random,
 ) -> T:
-    """What the attempt gives; an absent broker is tried again until the time is over."""
+    """The result of the attempt; an unreachable broker is retried until the timeout."""
     patience = Patience(Lifecycle(startup_timeout), Promises("").backoff, luck, clock())
     while True:
         try:

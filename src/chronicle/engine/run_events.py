@@ -1,4 +1,4 @@
-"""What the pump tells the observer: every event of a run, its level and its facts."""
+"""What the pump reports to the observer: every event of a run, its level and its facts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chronicle.workers.loader import Syncer
 
 
 class RunEvents:
-    """Puts what happens to a run into words, once, for whoever listens."""
+    """Puts the events of a run into words, in one place."""
 
     def __init__(self, observer: Observer, transport: str, counters: Counters) -> None:
         self._say = observer.event
@@ -24,7 +24,7 @@ class RunEvents:
         self._state_change = events.state_change(transport)
 
     def starting(self, syncer: Syncer) -> None:
-        """With the file, so that a module of the same name from elsewhere is seen (Z1)."""
+        """With the file, so that a module of the same name from elsewhere is noticed (Z1)."""
         self._say(events.STARTING, logging.INFO, "starting", syncer=syncer.name, file=syncer.file or None)
 
     def ready(self, job: Job, queued: int | None, attempts: int, away: float) -> None:
@@ -40,7 +40,7 @@ class RunEvents:
         )
 
     def retry(self, error: ChronicleError, attempt: int, delay: float) -> None:
-        """A refusal needs a person, an absence mends itself: the levels differ."""
+        """A refusal needs attention, an outage passes by itself: the levels differ."""
         self._say(
             events.RETRY,
             logging.ERROR if isinstance(error, BrokerRefused) else logging.WARNING,
@@ -53,11 +53,11 @@ class RunEvents:
         self._say(events.LOST, logging.WARNING, str(error), running=running)
 
     def stopping(self, reason: str, unsettled: int) -> None:
-        left = f"; finishing {unsettled} messages, a second signal stops at once" if unsettled else ""
+        left = f"; finishing {unsettled} messages, a second signal stops immediately" if unsettled else ""
         self._say(events.STOPPING, logging.INFO, f"stopping: {reason}{left}", unsettled=unsettled)
 
     def failed(self, name: str, reason: str, trace: str) -> None:
-        """The run cannot go on."""
+        """The run cannot continue."""
         self._say(name, logging.CRITICAL, reason, trace=trace)
 
     def did_not_close(self, error: BaseException) -> None:
@@ -78,7 +78,7 @@ class RunEvents:
         )
 
     def notices(self, seen: deque[Notice]) -> None:
-        """What the transport saw; it is told once."""
+        """What the transport reported; each notice is logged once."""
         while seen:
             notice = seen.popleft()
             self._say(notice.event, notice.level, notice.text, **notice.facts)

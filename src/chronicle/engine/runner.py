@@ -1,12 +1,12 @@
 """The pump: the one thread that owns the transport, the machine and the counters.
 
-Rule 1: every turn takes finished work from the mailbox, settles it, then lets the broker speak. No call in
-        here waits for a syncer.
-Rule 2: what was received on a lost connection is the broker's again: what no worker has started is thrown
-        away, what is running may finish, and its late result is settled nowhere. Unless the transport
+Rule 1: every turn takes finished work from the mailbox, settles it, then serves the broker. No call in here
+        waits for a syncer.
+Rule 2: what was received on a lost connection is the broker's again: what no worker has started is
+        discarded, what is running may finish, and its late result is settled nowhere. Unless the transport
         promises otherwise: that a late result still counts, or that a message was gone when it arrived.
-Rule 3: a drain finishes what was received; a fatal exit leaves the culprit and does not wait for anybody
-        longer than a moment; what stays unfinished is named in the log.
+Rule 3: a drain finishes what was received; a fatal exit leaves the message that caused it in the queue and
+        waits only briefly for the others; what stays unfinished is logged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LEAVING = 1.0  # how long a syncer's context may take to close when work is stuc
 
 
 class Runner:
-    """Runs one job over one transport until it is told to stop, is done, or cannot go on."""
+    """Runs one job over one transport until it is told to stop, is done, or cannot continue."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Runner:
         self._transport.wake()
 
     def run(self) -> Ending:
-        """Run to the end. Raises OperatorError when it cannot begin."""
+        """Run to the end. Raises OperatorError if it cannot start."""
         self._tell.starting(self._job.syncer)
         self._workers.start()
         try:
@@ -97,7 +97,7 @@ class Runner:
                 while not self._shutdown.over:
                     self._step()
         finally:
-            # What is left goes back to the broker now: no syncer starts on it any more.
+            # What is left goes back to the broker now: no syncer may start on it any more.
             self._holdings.running -= len(self._workers.discard())
             self._transport.close(self._shutdown.closing)
 
@@ -127,7 +127,7 @@ class Runner:
             self._failed_try(error)
             return
         if self._stopping():
-            return  # perhaps it never opened; what it may have pushed goes back when it closes
+            return  # it may not have opened; anything it has pushed goes back when it closes
         if too_late(self._clock()):
             self._failed_try(BrokerUnreachable(f"{self._transport.place}: no answer in time"))
             return
@@ -154,7 +154,7 @@ class Runner:
         self._sleep_until(now + delay)
 
     def _lost(self, error: ConnectionLost) -> None:
-        """The connection is gone, and with it, as a rule, everything that was received on it."""
+        """The connection is gone, and with it, usually, everything that was received on it."""
         now = self._clock()
         self._connected = self._taking = False
         self._transport.close(Closing.LOST)
@@ -181,16 +181,16 @@ class Runner:
         holdings.held.clear()
 
     def _given_up(self, error: BrokerRefused | BrokerError) -> bool:
-        """Whether the broker has sent the same nonsense once too often (RB13); then the end is decided."""
+        """Whether the broker has sent unreadable data once too often (RB13); then the run is ended."""
         if self._patience.unreadable:
             self._fail(Exit.FATAL, f"{error}; the same again after every reconnect", name=events.UNREADABLE)
         return self._patience.unreadable
 
     def _sleep_until(self, due: float) -> None:
-        """Wait away from the broker; a stop or the end of `--max-time` ends the wait, late results do not."""
+        """Wait without a connection; a stop or the end of `--max-time` ends the wait, late results do not."""
         while not self._stopping() and (left := due - self._clock()) > 0:
             if self._watch.time_is_up(self._clock()):
-                self._shutdown.decide(Exit.UNREACHABLE, "time is up, and the broker is away")
+                self._shutdown.decide(Exit.UNREACHABLE, "time is up, and the broker is unreachable")
                 return
             self._waker.wait(min(left, PULSE))
             self._take_late()
@@ -210,7 +210,7 @@ class Runner:
     # --- the turn -----------------------------------------------------------------------------------
 
     def _lendable(self) -> int | None:
-        """What the workers must watch to turn the pump themselves, if they can now (loan.py)."""
+        """What the workers must watch to turn the pump themselves, if they can now (pump_loan.py)."""
         can = self._workers.can_borrow() and not self._needed_at_home()
         return self._transport.fileno() if can else None
 
@@ -228,7 +228,7 @@ class Runner:
         now = self._clock()
         self._take_finished(now)
         if self._taking and self._shutdown.failing:
-            # Cancelled before anything is settled: nobody would handle what the broker pushes now (D-17).
+            # Cancelled before anything is settled: what the broker pushes now would not be handled (D-17).
             if lent is not None:
                 return  # it takes a moment, so it is done at home
             self._take_no_more(FATAL_GRACE)
@@ -267,7 +267,7 @@ class Runner:
             self._patience.progressed()
 
     def _timeout(self, now: float) -> float:
-        """How long the broker may keep the pump waiting."""
+        """How long the pump may wait for the broker."""
         ended = self._shutdown.ending is not None and not self._holdings
         if self._mailbox or ended or self._watch.hurries(len(self._holdings)):
             return 0.0
@@ -299,7 +299,7 @@ class Runner:
         return self._shutdown.begun or self._mailbox.crash is not None
 
     def _plan(self, now: float, at_home: bool) -> None:
-        """See whether it is time to stop, and whether a drain is over."""
+        """Check whether it is time to stop, and whether a drain is over."""
         self._watch_for_crash()
         if self._shutdown.ending is None:
             is_empty = self._transport.is_empty if at_home else lambda: None  # asking takes time
@@ -326,7 +326,7 @@ class Runner:
         self._transport.stop(patience)
 
     def _fail(self, code: Exit, reason: str, trace: str = "", name: str = events.FATAL) -> None:
-        """Stop for a reason that nothing can mend: settle what is finished, wait a moment, go (D-17)."""
+        """Stop because the run cannot continue: settle what is finished, wait a moment, exit (D-17)."""
         if self._shutdown.failing:
             return
         self._tell.failed(name, reason, trace)
@@ -345,7 +345,7 @@ class Runner:
             self._fail(Exit.FATAL, f"uncaught {name} outside any message", trace_of(error, None))
 
     def _drain_offline(self) -> None:
-        """The connection is gone: let running syncers end, they do their work in the world outside."""
+        """The connection is gone: let running syncers finish, their side effects are real."""
         self._watch_for_crash()
         if self._shutdown.ending is None:
             reason = self._shutdown.asked or ""
@@ -365,14 +365,14 @@ class Runner:
             self._finish(Closing.DEADLINE)
 
     def _finish(self, why: Closing) -> None:
-        """Name what stays unfinished, and leave the loop."""
+        """Log what stays unfinished, and leave the loop."""
         self._leave([interrupted(delivery) for delivery in self._holdings.held])
         if self._connected:
             self._account(self._transport.settle(self._delays.due(self._clock())))
         self._shutdown.finish(why)
 
     def _leave(self, left: Sequence[Settlement]) -> None:
-        """Nobody handles these here: the broker has them back when the connection closes, at the latest."""
+        """These are not handled here: the broker gets them back when the connection closes, at the latest."""
         self._holdings.given_up(left)
         if self._connected:
             self._delays.extend(left)
@@ -389,7 +389,7 @@ class Runner:
             return False, True
 
     def _end(self) -> Ending:
-        """Leave the syncer, and say how it all ended."""
+        """Leave the syncer, and report how the run ended."""
         stuck, broken = self._leave_syncer()
         unfinished = self._holdings.unfinished
         ending = self._shutdown.concluded(unfinished, stuck=stuck, broken=broken)

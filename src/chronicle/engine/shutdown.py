@@ -10,18 +10,18 @@ from chronicle.transports.seam import Closing
 
 
 class Shutdown:
-    """The end of one run, from the first wish for it to the last turn."""
+    """The end of one run, from the first request to the last turn."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        self.asked: str | None = None  # somebody wants it to stop, and this is why
+        self.asked: str | None = None  # why it was asked to stop, if it was
         self.ending: Ending | None = None  # decided, perhaps still draining
         self.deadline: float | None = None  # of the drain
         self.closing = Closing.SETTLED
         self.over = False
 
     def ask(self, reason: str) -> None:
-        """Somebody wants the run to end; the first reason stands."""
+        """Ask the run to end; the first reason stands."""
         if self.asked is None:
             self.asked = reason
 
@@ -31,7 +31,7 @@ class Shutdown:
 
     @property
     def failing(self) -> bool:
-        """The run cannot go on: nothing new is taken in, and nobody is waited for longer than a moment."""
+        """The run cannot continue: nothing new is taken in, and no wait is longer than a moment."""
         return self.ending is not None and self.ending.code is not Exit.DONE
 
     def decide(self, code: Exit, reason: str, trace: str = "") -> None:
@@ -49,13 +49,13 @@ class Shutdown:
         self.over = True
 
     def concluded(self, unfinished: int, *, stuck: bool, broken: bool) -> Ending:
-        """How it ended: what went back unfinished, or a syncer that did not close, is no success."""
+        """How it ended: unfinished messages, or a syncer that did not close, are not a success."""
         assert self.ending is not None
         code, reason = self.ending.code, self.ending.reason
         if broken:
             code, reason = (code or Exit.FATAL), f"{reason}; the syncer failed to close"
         if code is Exit.DONE and (unfinished or stuck):
             code = Exit.RETURNED
-            reason += "; a syncer does not end" if stuck else ""
+            reason += "; a syncer is still running" if stuck else ""
             reason += f"; {unfinished} unfinished messages went back" if unfinished else ""
         return replace(self.ending, code=code, reason=reason, stuck=stuck)

@@ -1,8 +1,8 @@
 """Signals: the first asks for a drain, the second ends the process.
 
 Rule 1: a handler sets a flag and wakes the pump, nothing else (X5); the second one does not return.
-Rule 2: last words are said on a thread of their own and not waited for longer than a moment: whatever they
-        write to, the process ends.
+Rule 2: the last words are printed by a separate thread and waited for only briefly: whatever they are
+        written to, the process ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ A_MOMENT: Final = 0.5  # seconds for last words
 
 
 def end_process(code: int, last_words: Callable[[], None], seconds: float) -> NoReturn:
-    """End the process after these words, or without them if they cannot be said."""
+    """End the process after these last words, or without them if they cannot be printed."""
     said = threading.Lock()
     said.acquire()
 
@@ -30,12 +30,12 @@ def end_process(code: int, last_words: Callable[[], None], seconds: float) -> No
         try:
             last_words()
         except Exception:
-            pass  # nobody is left to be told
+            pass  # there is nowhere left to report it
         finally:
             said.release()
 
     try:
-        # Not `threading.Thread`: what was interrupted may hold the locks that one needs.
+        # Not `threading.Thread`: the interrupted code may hold the locks it needs.
         _thread.start_new_thread(say, ())
         said.acquire(timeout=seconds)
     finally:
@@ -44,7 +44,7 @@ def end_process(code: int, last_words: Callable[[], None], seconds: float) -> No
 
 @contextmanager
 def stop_on_signal(stop: Callable[[str], None], last_words: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at the first of these signals; at the second say the last words and exit 128+n."""
+    """Call `stop` at the first of these signals; at the second print the last words and exit with 128+n."""
     asked = False
 
     def handle(number: int, _frame: FrameType | None) -> None:

@@ -1,10 +1,10 @@
 """The private keys of an organisation, from a file only its owner can read.
 
-Rule 1 (Z8): as ssh does, a key file that is a symbolic link, belongs to somebody else, or is open to group
-        or others is refused, and so is a key of the wrong length or one that is not its partner's.
-Rule 2: no error, no repr and no log ever holds key material. An entry is named by its number, because a
-        person may have swapped the public key and the private one.
-Rule 3: a store may be locked; who can unlock it is passed in. It is read and written as a whole.
+Rule 1 (Z8): as with ssh, a key file that is a symbolic link, belongs to another user, or is open to group or
+        others is refused, and so is a key of the wrong length or one that does not match its public key.
+Rule 2: no error, repr or log ever contains key material. An entry is named by its number, because the public
+        and the private key may have been swapped.
+Rule 3: a store may be locked; how to unlock it is passed in. It is read and written as a whole.
 Rule 4: keys are added, never removed: what was sealed for an old key is opened with the old key.
 """
 
@@ -30,13 +30,13 @@ from chronicle.errors import KeyStoreError
 
 KEY_BYTES: Final = 32
 MAX_FILE: Final = 1024 * 1024
-# A box holds the shared secret, which is dear to compute. The sender's key comes out of the message, so
+# A box holds the shared secret, which is expensive to compute. The sender's key is in the message, so
 # the number of boxes kept must not be up to the sender.
 MAX_BOXES: Final = 64
 _KEY_SHAPED: Final = re.compile(r"[A-Za-z0-9_+/-]{43}=?")
 
 
-# A store's content and its name, for the question about a passphrase; what is not locked stays as it is.
+# A store's content and its name, for the passphrase prompt; what is not locked is returned as it is.
 Unlock: TypeAlias = Callable[[bytes, str], bytes]
 
 
@@ -65,7 +65,7 @@ class KeyStore:
     def box(self, encrypt_key: str, sign_key: str) -> Box | None:
         """What opens messages sealed for one key by another; None when the first is not in the store.
 
-        Raises ValueError, TypeError or a CryptoError for keys that are none.
+        Raises ValueError, TypeError or a CryptoError for invalid keys.
         """
         box = self._boxes.get((encrypt_key, sign_key))
         if box is None:
@@ -89,7 +89,7 @@ class KeyStore:
 
 
 def new_pair() -> tuple[str, str]:
-    """A new public key and its private one, as a key store writes them."""
+    """A new public key and its private key, as a key store writes them."""
     private = PrivateKey.generate()
     return encode(bytes(private.public_key)), encode(bytes(private))
 
@@ -99,9 +99,9 @@ def add_key(
     unlock: Unlock = lambda content, _name: content,
     relock: Callable[[bytes], bytes] = lambda content: content,
 ) -> str:
-    """Make a new pair, write it to this key store, which is created if need be; the new public key.
+    """Create a key pair and add it to this key store, which is created if need be; the new public key.
 
-    The entries that are there stay as they are, and a locked store stays locked.
+    Existing entries stay as they are, and a locked store stays locked.
     """
     public, private = new_pair()
 
@@ -121,7 +121,7 @@ def add_key(
 def change_lock(path: str, change: Callable[[bytes], bytes], unlock: Unlock) -> int:
     """Replace a key store by its locked or unlocked content; how many keys it holds.
 
-    What is not a key store is refused as it is everywhere: nobody could tell once it is locked.
+    Anything that is not a key store is refused: once locked, it could not be told apart.
     """
     count = 0
 
@@ -137,16 +137,16 @@ def change_lock(path: str, change: Callable[[bytes], bytes], unlock: Unlock) -> 
 
 
 def _rewrite(path: str, change: Callable[[bytes | None], bytes]) -> None:
-    """Replace a key store by what `change` makes of its content; None is a store that is not there.
+    """Replace a key store by what `change` makes of its content; None is a missing store.
 
-    The folder is locked meanwhile, so that of two such calls neither loses the other's key, and a crash
-    leaves the old file or the new one, never half.
+    The folder is locked meanwhile, so that two such calls do not lose each other's key, and a crash leaves
+    the old file or the new one, never half of one.
     """
     folder = os.path.dirname(path) or "."
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        raise KeyStoreError(f"no key store can be made at {_shown(path)}: {_why(error)}") from None
+        raise KeyStoreError(f"no key store can be created at {_shown(path)}: {_why(error)}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _replace(path, folder, change(_read(path) if os.path.lexists(path) else None))
@@ -171,14 +171,14 @@ def decode(text: str) -> bytes:
 
 
 def _read(path: str) -> bytes:
-    """The content of a key file that nobody else can read."""
+    """The content of a key file that only its owner can read."""
     name = _shown(path)
     try:
-        # Without O_NONBLOCK a named pipe would keep us here for ever.
+        # Without O_NONBLOCK a named pipe would block forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise KeyStoreError(
-            f"there is no key store {name}", "make one with `chronicle keys new`, or correct --keys"
+            f"there is no key store {name}", "create one with `chronicle keys new`, or correct --keys"
         ) from None
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
@@ -200,7 +200,7 @@ def _trust(facts: os.stat_result, name: str) -> None:
         raise KeyStoreError(f"the key store {name} is not a file", "name the file itself")
     if facts.st_uid != os.geteuid():
         raise KeyStoreError(
-            f"the key store {name} belongs to another user", "let the user who runs chronicle own it"
+            f"the key store {name} belongs to another user", "make the user who runs chronicle its owner"
         )
     if facts.st_mode & 0o077:
         raise KeyStoreError(f"others can read the key store {name}", f"chmod 600 {shlex.quote(name)}")
@@ -213,13 +213,13 @@ def _entries(content: bytes, name: str) -> dict[str, Any]:
         raise KeyStoreError(f"{name} is not JSON (line {error.lineno}, column {error.colno})") from None
     if not isinstance(entries, dict):
         raise KeyStoreError(
-            f"{name} is not a JSON object", 'it must read {"<public>": {"private": "<private>"}}'
+            f"{name} is not a JSON object", 'it must look like {"<public>": {"private": "<private>"}}'
         )
     return entries
 
 
 def _pairs(entries: dict[str, Any], name: str) -> dict[bytes, PrivateKey]:
-    """Both forms of an entry, `{"private": …}` and the older plain text; each pair is checked."""
+    """Read both forms of an entry, `{"private": …}` and the older plain text; check each pair."""
     pairs: dict[bytes, PrivateKey] = {}
     for number, (public, value) in enumerate(entries.items(), start=1):
         secret = value.get("private") if isinstance(value, dict) else value
@@ -231,7 +231,7 @@ def _pairs(entries: dict[str, Any], name: str) -> dict[bytes, PrivateKey]:
             belongs = bytes(key.public_key) == raw
         except (ValueError, TypeError, CryptoError):
             raise KeyStoreError(
-                f"entry {number} of {name} is not a pair of keys", f"a key is {KEY_BYTES} bytes in base64url"
+                f"entry {number} of {name} is not a key pair", f"a key is {KEY_BYTES} bytes in base64url"
             ) from None
         if not belongs:
             raise KeyStoreError(

@@ -1,7 +1,7 @@
 """The ids of a message, copied to where they belong (R-004-19 to 23), and its opened contact merged in.
 
 Rule 1: the message is changed in place. It was parsed for one syncer a moment ago; what is captured,
-        retried or dead-lettered is the delivery's body, which nobody can change (D-21).
+        retried or dead-lettered is the delivery's body, which never changes (D-21).
 Rule 2 (D-18): an absent or null id never overwrites one that is there.
 """
 
@@ -20,7 +20,7 @@ IDS: Final = (
 
 
 def copy_ids(message: dict[str, Any]) -> None:
-    """Give campaign, action, org and action page their ids; an object that is missing is made."""
+    """Give campaign, action, org and action page their ids; a missing object is created."""
     get = message.get
     for field, owner in IDS:
         identity = get(field)
@@ -35,7 +35,7 @@ def merge_contact(holder: dict[str, Any], opened: dict[str, Any]) -> None:
 
 
 def child(holder: dict[str, Any], name: str) -> dict[str, Any]:
-    """The object of this name, made if it is missing or null."""
+    """The object of this name, created if it is missing or null."""
     value = holder.get(name)
     if value is None:
         value = holder[name] = {}

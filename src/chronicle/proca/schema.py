@@ -10,7 +10,7 @@ from chronicle.errors import InvalidMessage
 ACTION: Final = "proca:action:2"
 EVENT: Final = "proca:event:2"
 
-# What may be repeated in an error: the shape of a schema's name and nothing a person could be called.
+# What may be repeated in an error: the shape of a schema's name, which cannot be a person's name.
 _HARMLESS: Final = re.compile(r"[a-z]{1,12}:[a-z]{1,12}:[0-9]{1,2}")
 
 

@@ -1,8 +1,8 @@
 """Personal data that only the receiving organisation can open: NaCl boxes, as proca seals them.
 
-Rule 1 (Z7): one error text for every failure, so that nobody learns from it which part was wrong.
-Rule 2 (D-20): a key that is not in the store is no failure; the answer is None and the caller says so.
-Rule 3: what was opened is returned and nowhere kept.
+Rule 1 (Z7): one error text for every failure, so that it does not reveal which part was wrong.
+Rule 2 (D-20): a key that is not in the store is not a failure; the result is None and the caller reports it.
+Rule 3: what was opened is returned and not kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nacl.exceptions import CryptoError
 from chronicle.errors import CannotDecrypt
 from chronicle.proca.keystore import KeyStore, decode
 
-# A contact is nearly flat. The bound keeps what a stranger sealed from being nested without end.
+# A contact is nearly flat. The limit keeps what a stranger sealed from being nested without end.
 MAX_OBJECTS: Final = 200
 
 
@@ -28,8 +28,8 @@ def open_personal_info(info: Any, keys: KeyStore) -> dict[str, Any] | None:
             return None
         plain = box.decrypt(payload, nonce)
         opened = orjson.loads(plain)
-    # A lookup in something that is no object, a text that is no base64, a nonce of the wrong length, a
-    # failed authentication, a plaintext that is no JSON.
+    # A lookup in a non-object, a text that is not base64, a nonce of the wrong length, a
+    # failed authentication, a plaintext that is not JSON.
     except (KeyError, TypeError, ValueError, CryptoError):
         raise _refused() from None
     if not isinstance(opened, dict) or plain.count(b"{") + plain.count(b"[") > MAX_OBJECTS:

@@ -1,1 +1,1 @@
-"""What is told to the outside: event names, counters, and the masks that keep secrets and people out."""
+"""What is reported: events, counters, and the masking that keeps secrets and personal data out."""

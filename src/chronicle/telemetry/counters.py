@@ -9,9 +9,9 @@ from chronicle.core.settlement import Fate, Settlement
 class Counters:
     """What happened so far. Only the pump writes here, so nothing is locked.
 
-    `nack` is what went back or aside: requeued, retried and dead-lettered (R-004-41). `stale` are results
-    that came after their connection was gone, `ack_retry` verdicts the broker did not take, `sealed`
-    messages passed on without being decrypted.
+    `nack` is what was requeued, retried or dead-lettered (R-004-41). `stale` are results that came after
+    their connection was gone, `ack_retry` verdicts the broker did not accept, `sealed` messages passed on
+    without being decrypted.
     """
 
     __slots__ = ("ack", "ack_retry", "dead_lettered", "dropped", "inflight", "nack", "queued", "received",
@@ -31,7 +31,7 @@ class Counters:
         self.inflight = 0
         self.stale = 0
         self.sealed = 0
-        self.states: dict[str, int] = {}  # how often the consumer came into each (R-000-3)
+        self.states: dict[str, int] = {}  # how often the consumer entered each (R-000-3)
 
     def entered(self, state: str) -> None:
         """The consumer moved to this state."""
@@ -40,7 +40,7 @@ class Counters:
     def settled(self, settlement: Settlement) -> None:
         """Count what became of one delivery; a verdict counts only when it was carried out."""
         fate = settlement.fate
-        if settlement.notes:  # the pipeline's only remark: personal data left sealed
+        if settlement.notes:  # the pipeline's only note: personal data left sealed
             self.sealed += 1
         if fate is Fate.DONE:
             action = settlement.verdict.action
@@ -64,7 +64,7 @@ class Counters:
 
     @property
     def handled(self) -> int:
-        """Messages that ended in a known place."""
+        """Messages whose verdict was carried out."""
         return self.ack + self.nack + self.dropped
 
     def facts(self) -> dict[str, int]:

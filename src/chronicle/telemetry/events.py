@@ -1,8 +1,8 @@
-"""What is told to the outside: the names of events, the facts of a verdict, and the one who listens.
+"""What is reported: the names of events, the facts of a verdict, and the observer that receives them.
 
 Rule 1: one event per verdict, after settling; everything else is rare (style rule 8).
-Rule 2 (D-21): ids, sizes and reasons. Of headers, properties and body nothing is told but the action's id.
-Rule 3 (Z10): whatever a producer can choose is cleaned and cut.
+Rule 2 (D-21): ids, sizes and reasons. Of headers, properties and body only the action's id is reported.
+Rule 3 (Z10): whatever a producer can choose is cleaned and capped.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _NAMES: Final = {
     Action.DROP: (DROPPED, logging.ERROR),
     Action.LEAVE: (LEFT, logging.WARNING),
 }
-# Where a delivery stands at its broker. A Kafka key is not among them: it is often an e-mail address.
+# Where a delivery is at its broker. A Kafka key is not among them: it is often an e-mail address.
 _PLACES: Final = ("delivery_tag", "exchange", "routing_key", "topic", "partition", "offset", "stream", "id",
                   "channel", "file", "line")  # fmt: skip
 
 
 class Observer(Protocol):
-    """Somebody who is told what happens. Never raises, never waits long."""
+    """Receives what happens in a run. Never raises, never waits long."""
 
     def event(self, name: str, level: int, text: str, **facts: Any) -> None:
         """Something rare happened."""
@@ -72,7 +72,7 @@ class Observer(Protocol):
 
 
 class Silent:
-    """An observer that tells nobody."""
+    """An observer that reports nothing."""
 
     def event(self, name: str, level: int, text: str, **facts: Any) -> None: ...
 
@@ -89,23 +89,23 @@ def state_change(transport: str) -> str:
 
 
 def for_people(name: str, level: int) -> int:
-    """How much an event matters to a person: a machine's states are for the log, not for a terminal."""
+    """The level of an event on a terminal: state changes are for the log, not for people."""
     return logging.DEBUG if name.endswith(".state_change") else level
 
 
 @lru_cache(maxsize=2048)
 def label(text: str) -> str:
-    """A name somebody else chose, fit for a log: few and often the same, so each is cleaned once."""
+    """An external name made fit for a log: there are few and they repeat, so each is cleaned once."""
     return cap(clean(redact(text)), 200)
 
 
 def number(value: int) -> int | str:
-    """A whole number that every reader of JSON can take; a body may hold one of five thousand digits."""
+    """A whole number every JSON reader can handle; a body may contain one of five thousand digits."""
     return value if -(2**63) <= value < 2**63 else f"a number of {value.bit_length()} bits"
 
 
 def is_plain_ack(settlement: Settlement) -> bool:
-    """Nothing to remark: the syncer said True, the broker took the ack, and no stage left a note."""
+    """Nothing to note: the syncer returned True, the broker accepted the ack, and no stage left a note."""
     return (
         settlement.fate is Fate.DONE
         and settlement.verdict.action is Action.ACK
@@ -129,7 +129,7 @@ def verdict_facts(
     facts["action_id"] = None if settlement.action_id is None else number(settlement.action_id)
     facts["size"] = len(delivery.body)
     facts["redelivered"] = delivery.redelivered
-    # The attempts may stand in headers that nobody has decoded; an ack is not worth decoding them.
+    # The attempts may be in headers that are not decoded yet; an ack is not worth decoding them.
     if not plain or delivery.redelivered or delivery.counted:
         facts["attempts"] = number(delivery.attempts)
     facts["acked"] = verdict.action is Action.ACK and settlement.fate is Fate.DONE

@@ -1,8 +1,8 @@
-"""Log lines: JSON for machines, short coloured ones for people.
+"""Log lines: JSON for machines, short coloured lines for people.
 
-Rule 1: what is below the level costs a look at each verdict and no more.
+Rule 1: what is below the level costs one check per verdict and no more.
 Rule 2: one write per batch, through a sink that never raises.
-Rule 3: every text is cleaned and rid of secrets here, whoever brought it.
+Rule 3: every text is cleaned and stripped of secrets here, wherever it comes from.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_TEXT: Final = 2_000
 _LONGEST_TRACE: Final = 10_000
 _OPTIONS: Final = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
 
-# What a person wants to see behind the text; the rest is for machines.
+# What people want to see after the text; the rest is for machines.
 _KEY_FACTS: Final = (
     "action_id", "routing_key", "offset", "id", "file", "line", "attempts", "latency_ms", "notes", "error",
     "syncer", "concurrency", "prefetch", "attempt", "running", "unsettled", "returned", "exit_code", "logger",
@@ -38,7 +38,7 @@ _RESET: Final = "\x1b[0m"
 
 
 class JsonLog:
-    """One JSON object per line; `always` stands in every one (R-000-46)."""
+    """One JSON object per line; `always` is in every one (R-000-46)."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class JsonLog:
         if lines:
             self.sink.write(b"".join(lines))
 
-    def tick(self, counters: Counters) -> None:  # noqa: ARG002 - what is counted is told at the end
+    def tick(self, counters: Counters) -> None:  # noqa: ARG002 - the counters are logged at the end
         own_up(self, self.sink.take_untold())
 
     def close(self, counters: Counters) -> None:
@@ -83,7 +83,7 @@ class JsonLog:
 
 
 class PrettyLog:
-    """Lines for a person: the time, the level, what happened, the facts that matter."""
+    """Lines for people: the time, the level, what happened, the facts that matter."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class PrettyLog:
         if lines:
             self.sink.write(encode("".join(lines)))
 
-    def tick(self, counters: Counters) -> None:  # noqa: ARG002 - what is counted is told at the end
+    def tick(self, counters: Counters) -> None:  # noqa: ARG002 - the counters are logged at the end
         own_up(self, self.sink.take_untold())
 
     def close(self, counters: Counters) -> None:
@@ -133,14 +133,14 @@ class PrettyLog:
 
 
 def own_up(observer: events.Observer, lost: int, **facts: int) -> None:
-    """Say that lines are missing, if any are."""
+    """Report that lines are missing, if any are."""
     if lost:
         text = f"{lost} log lines could not be written"
         observer.event(events.LINES_DROPPED, logging.WARNING, text, lines=lost, **facts)
 
 
 def own_up_at_the_end(observer: events.Observer, sink: SafeStream, counters: Counters) -> None:
-    """Say how many lines are missing in all; the line with the final counters may be one of them."""
+    """Report how many lines are missing in all; the line with the final counters may be one of them."""
     sink.finish()
     own_up(observer, sink.dropped, **counters.facts())
 
@@ -152,7 +152,7 @@ def verdict_text(name: str, facts: Mapping[str, Any]) -> str:
 
 
 def pretty(now: float, level: int, text: str, facts: Mapping[str, Any], color: bool) -> str:
-    """One line with its end, and the traceback below it if there is one."""
+    """One line with its newline, and the traceback below it if there is one."""
     told = " ".join(f"{name}={_short(facts[name])}" for name in _KEY_FACTS if facts.get(name) is not None)
     clock = datetime.fromtimestamp(now).strftime("%H:%M:%S")
     paint = next((code for least, code in _COLOURS if level >= least), _DIM) if color else ""
@@ -170,7 +170,7 @@ def _short(value: Any) -> str:
 
 
 def summary(counters: Counters, seconds: float) -> str:
-    """The final table of a run (R-004-37): what is not zero, and the three numbers everybody asks for."""
+    """The final table of a run (R-004-37): what is not zero, and the three numbers that always matter."""
     facts = counters.facts()
     always = {"received", "ack", "nack"}
     rows = [(name.replace("_", "-"), f"{n:,}") for name, n in facts.items() if n or name in always]

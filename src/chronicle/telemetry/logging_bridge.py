@@ -1,8 +1,8 @@
-"""Log records of others, carried into chronicle's own lines.
+"""Log records from other libraries, turned into chronicle's own lines.
 
-Rule 1: nobody's record may raise, print by itself, or carry a secret, an address or a telephone number.
-Rule 2: asyncio quotes the exceptions of tasks nobody waited for, with their texts; nobody knows which
-        message they speak of, so only their places and types are told.
+Rule 1: no record may raise, print by itself, or contain a secret, an address or a telephone number.
+Rule 2: asyncio quotes the exceptions of tasks that were never awaited, with their texts; it is unknown which
+        message they are about, so only their places and types are logged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LONGEST = 2_000
 
 
 class LoggingBridge(logging.Handler):
-    """A handler that tells an observer what libraries and syncers log."""
+    """A handler that passes what libraries and syncers log to an observer."""
 
     def __init__(self, observer: Observer) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class LoggingBridge(logging.Handler):
                 facts["trace"] = trace_of(error, None)
             self._observer.event(events.LOG, record.levelno, mask(text, None, _LONGEST), **facts)
         except Exception as failure:
-            # A record whose arguments do not fit its text is its author's defect and not worth a consumer.
+            # A record whose arguments do not fit its text is its author's bug and must not stop a consumer.
             self._observer.event(
                 events.LOG,
                 logging.WARNING,

@@ -1,12 +1,12 @@
 """A stream that cannot hurt the consumer.
 
 Rule 1: a broken pipe, a full disk or a reader that stopped reading costs lines, never the process and never
-        a message. Lines that could not be written are counted, and told when the reader is back.
-Rule 2: what the reader does not take at once is kept, up to `MOST_KEPT`, and written before anything else: a
-        line is never torn by a pause.
-Rule 3: when no more can be kept, a write waits at most `PATIENCE`, and all writes together never more than
-        half of the time; for a reader that took nothing meanwhile none waits again before it is back. So a
-        slow reader slows a run down and a stalled one does not, and heartbeats go on with either (X7).
+        a message. Lines that could not be written are counted, and reported when the reader is back.
+Rule 2: what the reader does not take at once is buffered, up to `MOST_KEPT`, and written before anything
+        else: a line is never torn by a pause.
+Rule 3: when the buffer is full, a write waits at most `PATIENCE`, and all writes together never more than
+        half of the time; if the reader took nothing meanwhile, no write waits again until it is back. So a
+        slow reader slows a run down, a stalled one does not, and heartbeats continue with either (X7).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Final, TextIO
 from chronicle.telemetry.way_out import way_out
 
 MOST_KEPT: Final = 1024 * 1024  # bytes
-PATIENCE: Final = 0.25  # shorter than the pump may stand still before it counts as stuck
-CATCH_UP: Final = 0.05  # how long a reader who has just taken something is given for more
-FAREWELL: Final = 1.0  # how long the end of a run waits for what is kept
+PATIENCE: Final = 0.25  # shorter than the pump may pause before it counts as stuck
+CATCH_UP: Final = 0.05  # how long a reader that has just taken something is given for more
+FAREWELL: Final = 1.0  # how long the end of a run waits for the buffer to empty
 
 
 class SafeStream:
@@ -34,7 +34,7 @@ class SafeStream:
         self._kept = bytearray()
         self._torn = False  # the last byte written is inside a line
         self._broken = False  # the last attempt failed for good
-        self._stuck = False  # the last wait was in vain
+        self._stuck = False  # the last wait achieved nothing
         self._saved = PATIENCE  # how long a wait may take
         self._counted = monotonic()  # when that was so
         try:
@@ -49,16 +49,16 @@ class SafeStream:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more can be kept."""
+        """Whether the buffer is full."""
         return len(self._kept) >= MOST_KEPT
 
     def write(self, lines: bytes) -> None:
-        """Write lines, each with its end, or keep them, or drop them; never raises."""
+        """Write lines, each with its newline, or buffer them, or drop them; never raises."""
         with self._lock:
             if self.is_full and not self._stuck:
                 self._wait_for_room()
             if self.is_full:
-                self._drain()  # as much as a reader takes who has just come back
+                self._drain()  # as much as a reader takes that has just come back
             if self.is_full:
                 self.drop(lines.count(b"\n"))
                 return
@@ -74,7 +74,7 @@ class SafeStream:
             self._untold += lines
 
     def take_untold(self) -> int:
-        """How many lines were lost since this was last asked; none until the reader is back."""
+        """How many lines were lost since the last call; zero until the reader is back."""
         with self._lock:
             if self._drain() and self._kept:
                 self._drain(CATCH_UP)
@@ -84,7 +84,7 @@ class SafeStream:
             return untold
 
     def finish(self) -> None:
-        """Write what is kept, if the reader takes it in time."""
+        """Write what is buffered, if the reader takes it in time."""
         with self._lock:
             self._stuck = not self._drain(0.0 if self._stuck else FAREWELL) and self.is_behind
 
@@ -96,7 +96,7 @@ class SafeStream:
         self._saved = patience - (self._counted - now)
 
     def _drain(self, patience: float = 0.0, enough: int = 0) -> bool:
-        """Write until no more than enough is kept or patience is at its end; whether anything was taken."""
+        """Write until at most `enough` is buffered or `patience` is over; whether anything was taken."""
         kept = self._kept
         deadline = monotonic() + patience if patience > 0 else 0.0
         took = False
@@ -114,9 +114,9 @@ class SafeStream:
                 self._torn = kept[taken - 1] != ord("\n")
                 del kept[:taken]
         except (OSError, ValueError):
-            # ValueError: somebody closed the stream. The next write tries again: a disk may have room then.
+            # ValueError: the stream was closed. The next write tries again: a disk may have space then.
             self._broken = True
-            # What begins with an end of line only ends a torn one.
+            # A leading newline only ends a torn line.
             self.drop(kept.count(b"\n") - kept.startswith(b"\n"))
             kept.clear()
         return took

@@ -1,4 +1,4 @@
-"""Ways out of the process that take what fits now and never wait for a reader.
+"""Output channels that accept what fits now and never wait for a reader.
 
 Rule 1: O_NONBLOCK belongs to the open file, which a shell or a child may share: a terminal or a pipe is
         opened a second time, so that the flag is ours alone.
@@ -14,7 +14,7 @@ import stat
 import weakref
 from typing import Final, Protocol, TextIO
 
-# What a pipe or a socket takes without blocking once it is ready; a terminal only promises room for a little.
+# What a pipe or a socket accepts without blocking once it is ready; a terminal only promises a little room.
 _PIECE: Final = select.PIPE_BUF
 _TERMINAL_PIECE: Final = 128
 
@@ -30,7 +30,7 @@ class WayOut(Protocol):
 
 
 class Unnumbered:
-    """A stream that is no file of the system's: it never blocks."""
+    """A stream without a file descriptor: it never blocks."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -45,13 +45,13 @@ class Unnumbered:
 
 
 class Descriptor:
-    """A descriptor of our own that does not block: a regular file, or a second opening."""
+    """Our own descriptor that does not block: a regular file, or a second opening."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
-        # At the end of the process there may be last words after all finalizers.
+        # At exit something may still be printed after all finalizers have run.
         weakref.finalize(self, os.close, fd).atexit = False
 
     def put(self, data: bytes | bytearray) -> int:
@@ -62,7 +62,7 @@ class Descriptor:
 
 
 class Shared(Descriptor):
-    """A descriptor that would block and has to stay so: small pieces, each after a look."""
+    """A descriptor that would block and has to stay that way: small pieces, each after a poll."""
 
     def __init__(self, fd: int, piece: int) -> None:
         super().__init__(fd)
@@ -75,9 +75,9 @@ class Shared(Descriptor):
 
 
 def way_out(stream: TextIO) -> WayOut:
-    """The way out that fits what is behind the stream, past Python's buffers if it is a real file.
+    """The channel that fits what is behind the stream, bypassing Python's buffers if it is a real file.
 
-    What stays in a buffer that cannot be emptied would change the exit code of the process at its end.
+    A Python buffer that cannot be flushed at exit would change the exit code of the process.
     """
     try:
         fd = stream.fileno()

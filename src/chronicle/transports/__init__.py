@@ -1,1 +1,1 @@
-"""The brokers. Only these rooms import pika, confluent_kafka, redis and sqlite3, and only when needed."""
+"""The brokers. Only these packages import pika, confluent_kafka, redis and sqlite3, and only when needed."""

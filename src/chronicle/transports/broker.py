@@ -1,7 +1,7 @@
-"""What is known of a kind of broker before it is reached: one record, in the broker's own folder.
+"""What is known about a kind of broker before connecting: one record, in the broker's own folder.
 
-Rule 1: the catalog lists the records; nobody else names a broker. Who needs to know something about one asks
-        its record, so a new broker is a new folder and one line in the catalog.
+Rule 1: the catalog lists the records; no other code names a broker. Whatever differs between brokers is in
+        the record, so a new broker is a new folder and one line in the catalog.
 Rule 2: a record imports nothing heavy. Its functions import the client's library when they are called.
 Rule 3: a reason in a record is a piece of a sentence that the command line finishes.
 """
@@ -21,7 +21,7 @@ Stopping: TypeAlias = Callable[[], bool]  # turns true when nobody wants it any 
 
 @dataclass(frozen=True, slots=True)
 class UrlFacts:
-    """What a URL and the settings that belong to it say, after they were found to be right."""
+    """What a URL and its settings say, once they have been checked."""
 
     prefetch: int | None = None  # the connector's own default (D-8)
     warnings: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class DeadLetterCheck:
 
     ask: Callable[[Connector, str], Prospect]  # by the management URL
     check_url: Callable[[str, str], tuple[str, ...]]  # management URL, broker's URL → warnings
-    not_asked: str  # what to say when there is nobody to ask
+    not_asked: str  # what to say when there is no management URL
     remedy: str  # what to do about dead letters that vanish
 
 
@@ -57,18 +57,18 @@ class DeadLetterCheck:
 class Broker:
     """One kind of broker."""
 
-    title: str  # as it stands in a sentence
+    title: str  # as used in a sentence
     schemes: tuple[str, ...]
-    secure_schemes: tuple[str, ...] = ()  # those of them that speak TLS
+    secure_schemes: tuple[str, ...] = ()  # those of them that use TLS
     example: str  # of a URL
-    usual_url: str = ""  # what is used when nobody names a URL; one broker of the catalog has it
+    usual_url: str = ""  # the default when no URL is given; one broker in the catalog has it
     settings: Mapping[str, str] = field(default_factory=dict)  # what --set takes, with its meaning
-    refuses: Mapping[str, str] = field(default_factory=dict)  # option that would do nothing here → why
+    refuses: Mapping[str, str] = field(default_factory=dict)  # option that has no effect here → why
     unhonoured: Mapping[str, str] = field(default_factory=dict)  # wish of QueueOptions → what to say about it
-    marks: str = ""  # what it leaves on a message that somebody only looked at
+    marks: str = ""  # what it leaves on a message that was only looked at
     marks_mean: str = ""  # … and what follows from that
-    loggers: tuple[str, ...] = ()  # of its client, which tells in many lines what chronicle tells in one
-    telltale_loggers: tuple[str, ...] = ()  # of its client, whose debug lines hold whole bodies
+    loggers: tuple[str, ...] = ()  # of its client, which logs in many lines what chronicle logs in one
+    telltale_loggers: tuple[str, ...] = ()  # of its client, whose debug lines contain whole bodies
 
     check_url: Callable[[str, Mapping[str, str]], UrlFacts]  # SettingError for a wrong URL or setting
     transport: Callable[[Connector], Transport]  # not yet connected

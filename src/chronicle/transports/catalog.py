@@ -1,4 +1,4 @@
-"""The brokers chronicle knows, and which of them a URL means."""
+"""The brokers chronicle supports, and which of them a URL refers to."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def brokers() -> tuple[Broker, ...]:
 
 
 def usual_url() -> str:
-    """The URL that is used when nobody names one."""
+    """The URL that is used when none is given."""
     return next(broker.usual_url for broker in brokers() if broker.usual_url)
 
 
 def scheme_of(url: str) -> str:
-    """The scheme of a URL chronicle can use; SettingError for any other. The URL is never repeated."""
+    """The scheme of a supported URL; SettingError for any other. The URL itself is never repeated."""
     known = [scheme for broker in brokers() for scheme in broker.schemes]
     found = re.match(r"([a-z][a-z0-9+.-]{0,15}):", url, re.ASCII | re.IGNORECASE)
     if found is None:
@@ -40,12 +40,14 @@ def scheme_of(url: str) -> str:
         raise SettingError("the URL has no scheme", f"begin it with one, for example {examples}")
     scheme = found[1].lower()
     if scheme not in known:
-        raise SettingError(f"the URL's scheme {scheme!r} is not known", f"known schemes: {', '.join(known)}")
+        raise SettingError(
+            f"the URL's scheme {scheme!r} is not supported", f"supported schemes: {', '.join(known)}"
+        )
     return scheme
 
 
 def broker_of(url: str) -> Broker:
-    """The broker that a URL means."""
+    """The broker that a URL refers to."""
     scheme = scheme_of(url)
     return next(broker for broker in brokers() if scheme in broker.schemes)
 
@@ -73,9 +75,9 @@ def planned_topology(connector: Connector) -> tuple[Step, ...]:
 def declare_topology(
     connector: Connector, stopping: Callable[[], bool] = never
 ) -> tuple[tuple[Step, Done], ...]:
-    """Make what is missing of the planned topology; what became of each step.
+    """Create what is missing of the planned topology; what became of each step.
 
-    BrokerRefused explains what is there and differs; then nothing was changed. BrokerUnreachable when there
+    BrokerRefused explains what exists but differs; then nothing was changed. BrokerUnreachable when there
     was no answer before `stopping()` turned true.
     """
     return broker_of(connector.url).declare(connector, stopping)

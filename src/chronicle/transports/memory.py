@@ -1,10 +1,10 @@
-"""A queue in memory, filled from an iterator: for `replay`, and for people's own tests.
+"""A queue in memory, filled from an iterator: for `replay`, and for users' own tests.
 
-Rule 1: the source is read as there is room, so a capture of gigabytes passes through a few messages at a
-        time. A requeued message that is due comes before a new one, and behind those requeued earlier: were
-        it kept to the end, a capture of failures would pile up in memory.
+Rule 1: the source is read as there is room, so gigabytes of captures pass through a few messages at a time.
+        A requeued message that is due comes before a new one, and after those requeued earlier: if it were
+        kept to the end, a capture of failures would pile up in memory.
 Rule 2: a delivery is handed out as the source made it; what comes back is a copy, so a verdict about an
-        earlier try is known as stale.
+        earlier try is recognised as stale.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MemoryTransport:
         self.notices: deque[Notice] = deque()
         self.place = place
         self._source = iter(source)
-        self._unread = len(source) if isinstance(source, Sized) else None  # None: nobody knows
+        self._unread = len(source) if isinstance(source, Sized) else None  # None: unknown
         self._on_dead_letter = on_dead_letter
         self._clock = clock
         self._waker = Waker()
@@ -57,7 +57,7 @@ class MemoryTransport:
         self._stopped = False
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
-        """Begin; how many messages there are, if the source tells."""
+        """Begin; how many messages there are, if the source says."""
         self.machine.fire(EmbeddedEvent.OPEN)
         if stopping():
             return None
@@ -66,7 +66,7 @@ class MemoryTransport:
         return self._depth()
 
     def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
-        """Take what is due and then what is new; wait only for something that is kept back, or `wake`."""
+        """Take what is due and then what is new; wait only for a delayed message, or `wake`."""
         deadline = time.monotonic() + timeout
         while True:
             taking = room > 0 and not self._stopped
@@ -90,20 +90,20 @@ class MemoryTransport:
         return work
 
     def is_empty(self) -> bool | None:
-        """Whether nothing waits; None as long as the source has not said how many it has, or that is all."""
+        """Whether it is empty; None until the source's length is known or it is exhausted."""
         depth = self._depth()
         return None if depth is None else depth == 0
 
     def _depth(self) -> int | None:
         return None if self._unread is None else self._unread + len(self._ready) + len(self._later)
 
-    def stop(self, patience: float) -> None:  # noqa: ARG002 - there is nobody to wait for
+    def stop(self, patience: float) -> None:  # noqa: ARG002 - there is nothing to wait for
         """Hand out nothing more; what is held can still be settled."""
         self._stopped = True
         self.machine.fire(EmbeddedEvent.STOP)
 
     def close(self, why: Closing = Closing.SETTLED) -> None:
-        """Take back what was not settled, untouched and in its order."""
+        """Take back what was not settled, unchanged and in order."""
         self._ready.extendleft(copy.copy(delivery) for delivery in reversed(self._held.values()))
         self._held.clear()
         if why is not Closing.LOST:
@@ -115,7 +115,7 @@ class MemoryTransport:
         self._waker.wake()
 
     def fileno(self) -> int | None:
-        """Nobody can tell from outside."""
+        """There is no descriptor to watch."""
         return None
 
     def _take(self, room: int) -> list[Delivery]:

@@ -1,7 +1,7 @@
 """Where a broker meets the engine.
 
 Rule 1: one thread, the pump, calls a transport; only `wake` may be called from elsewhere.
-Rule 2: no call waits for a syncer, and none waits longer than it was told.
+Rule 2: no call waits for a syncer, and none waits longer than its timeout.
 Rule 3: a transport never decides what becomes of a message. It carries verdicts out, in the epoch the
         delivery came from, or reports them as stale.
 Rule 4: what a transport can promise is data (`Promises`), so that options it cannot honour are refused
@@ -41,7 +41,7 @@ class DeadLetterKeeper(StrEnum):
 
     TRANSPORT = "transport"  # the transport itself
     BROKER = "broker"  # the broker's topology decides; it may be missing
-    NOBODY = "nobody"  # there is no such thing
+    NOBODY = "nobody"  # there are none
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Promises:
     transport: str
     settles: bool = True  # False: at most once, a delivery is gone when it arrives
     dead_letters: DeadLetterKeeper = DeadLetterKeeper.TRANSPORT
-    delays: bool = False  # keeps a requeued message back for `verdict.delay` by itself
+    delays: bool = False  # delays a requeued message by `verdict.delay` itself
     holds: float = float("inf")  # seconds: what is unsettled for longer, the broker takes back
     retries: bool = True  # carries Action.RETRY out
     counts: bool = False  # `delivery.counted` is the broker's own count of tries
@@ -106,7 +106,7 @@ class Connector:
     tls: Tls = field(default_factory=Tls)
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
     retry_delays: tuple[float, ...] = ()  # what Action.RETRY may ask for
-    declare: QueueOptions | None = None  # make the topology when opening; None: only look (D-15)
+    declare: QueueOptions | None = None  # create the topology when opening; None: only check (D-15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +135,12 @@ class Transport(Protocol):
 
     @property
     def place(self) -> str:
-        """Host and vhost, file, or whatever tells one broker from another; no secrets (R-000-18)."""
+        """Host and vhost, file, or whatever identifies the broker; no secrets (R-000-18)."""
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
-        """Connect, check the queue, begin delivering; how many messages wait, if the broker tells.
+        """Connect, check the queue, begin delivering; how many messages are waiting, if the broker says.
 
-        Raises BrokerRefused (no use in trying again), BrokerUnreachable, or ConnectionLost. Returns
+        Raises BrokerRefused (retrying is pointless), BrokerUnreachable, or ConnectionLost. Returns
         early, without having opened, when `stopping()` turns true.
         """
 
@@ -151,31 +151,30 @@ class Transport(Protocol):
         """
 
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
-        """Begin to carry these verdicts out; all that became final since the last call, with their fate.
+        """Begin to carry out these verdicts; all that became final since the last call, with their fate.
 
-        A verdict that needs the broker's word (a confirmed publish, a commit) becomes final in a later
-        call. A delay is a number of seconds by now, whoever named it. LEAVE says that nobody will handle the
-        delivery here: it goes back as it came. Raises ConnectionLost; what was not returned then is still
-        with the broker.
+        A verdict that needs the broker's confirmation (a publish, a commit) becomes final in a later call.
+        A delay is a number of seconds by now. LEAVE means that the delivery will not be handled here: it goes
+        back as it came. Raises ConnectionLost; what was not returned by then is still with the broker.
         """
 
     def is_empty(self) -> bool | None:
-        """Whether nothing waits in the queue now, if the broker tells; no dearer for a long queue."""
+        """Whether the queue is empty now, if the broker says; costs no more for a long queue."""
 
     def stop(self, patience: float) -> None:
-        """Take in nothing new; go on settling. Waits at most `patience` seconds for the broker's answer.
+        """Take in nothing new; keep settling. Waits at most `patience` seconds for the broker's answer.
 
         Also called without a connection, and more than once.
         """
 
     def close(self, why: Closing = Closing.SETTLED) -> None:
-        """Give back what was not settled, and let go. Never raises, never waits long; may be called twice."""
+        """Give back what was not settled, and disconnect. Never raises or waits long; may be called twice."""
 
     def wake(self) -> None:
         """End a wait in `receive`. Called from any thread."""
 
     def fileno(self) -> int | None:
-        """What becomes readable when `receive` has something to do; None where nobody can tell."""
+        """A descriptor that is readable when `receive` has something to do; None if there is none."""
 
 
 class Publisher(Protocol):
@@ -186,7 +185,7 @@ class Publisher(Protocol):
     def __exit__(self, *exc: object) -> None: ...
 
     def publish(self, batch: Sequence[Outgoing], meanwhile: Callable[[], None] = nothing) -> None:
-        """Return when the broker has confirmed them all; raise if it did not take one.
+        """Return when the broker has confirmed them all; raise if it did not accept one.
 
         `meanwhile` is called at least every quarter of a second as long as this waits; what it raises ends
         the wait. InvalidMessage says that one of them cannot be sent at all; then none of them was.

@@ -9,8 +9,8 @@ import socket
 class Waker:
     """Sleep with `wait`, end the sleep with `wake`.
 
-    A ring that nobody slept through is kept and ends the next sleep at once. Sockets and not a pipe: the
-    number of a closed pipe may belong to another file by the time a late thread writes to it.
+    A ring without a sleeper is kept and ends the next sleep at once. Sockets, not a pipe: the descriptor of a
+    closed pipe may belong to another file by the time a late thread writes to it.
     """
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class Waker:
         try:
             self._bell.send(b"\0")
         except OSError:
-            return  # full: rung often enough already; closed: nobody sleeps here any more
+            return  # full: rung often enough already; closed: there is no sleeper any more
 
     def wait(self, seconds: float) -> bool:
-        """Sleep at most so long; whether somebody rang."""
-        poller = select.poll()  # not select(): it refuses file numbers above 1023
+        """Sleep at most this long; whether it rang."""
+        poller = select.poll()  # not select(): it refuses descriptors above 1023
         poller.register(self._ear, select.POLLIN)
         if not poller.poll(max(0.0, seconds) * 1000):
             return False
@@ -43,11 +43,11 @@ class Waker:
             return  # nothing left to read
 
     def fileno(self) -> int:
-        """What a poller watches; readable when somebody rang."""
+        """What a poller watches; readable when it rang."""
         return self._ear.fileno()
 
     def close(self) -> None:
-        """Rings from now on are not heard."""
+        """Later rings have no effect."""
         self._ear.close()
         self._bell.close()
 

@@ -20,10 +20,10 @@ from chronicle.workers.threads import ThreadWorkers
 
 
 class Workers(Protocol):
-    """What the runner sees of either kind."""
+    """What the runner sees of threads and tasks alike."""
 
     def start(self) -> None:
-        """Make the syncer, enter it if it is a context manager, and be ready. Raises SyncerError."""
+        """Create the syncer, enter it if it is a context manager, and be ready. Raises SyncerError."""
 
     def submit(self, batch: Iterable[Delivery]) -> None: ...
 
@@ -31,12 +31,12 @@ class Workers(Protocol):
         """Take back what no worker has started."""
 
     def can_borrow(self) -> bool:
-        """Whether somebody here would turn the pump now."""
+        """Whether a worker could turn the pump now."""
 
     def borrow(self, turn: Turn, fileno: int) -> None:
-        """Turn the pump in here until it is given back, or nobody here answers. Raises what `turn` raises.
+        """Turn the pump in here until it is given back, or no worker responds. Raises what `turn` raises.
 
-        `fileno` is readable when the broker has something to say.
+        `fileno` is readable when there is something to receive.
         """
 
     def stop(self, patience: float) -> bool:

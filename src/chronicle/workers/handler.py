@@ -2,7 +2,7 @@
 
 Rule 1: whatever happens in here ends in exactly one settlement; nothing escapes into a worker.
 Rule 2: only True and False count, by identity; 1, None and numpy's booleans are fatal (X3).
-Rule 3: what a syncer says about a message (an exception's text, a reason) is masked before it goes on.
+Rule 3: what a syncer says about a message (an exception's text, a reason) is masked before it is passed on.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Handler:
             return Invalid(str(error), sealed=True)
         except MessageError as error:
             return Invalid(str(error))
-        except Exception as error:  # a defect of ours must not pass for a bad message
+        except Exception as error:  # a bug of ours must not pass for a bad message
             return Fatal(
                 f"chronicle failed on this message: {type(error).__name__}", trace_of(error, delivery.body)
             )
@@ -92,7 +92,7 @@ class Handler:
         return Fatal(reason, _trace_of(error, known))
 
     def _known(self, message: Any, delivery: Delivery) -> Any:
-        """What a text about this message must not say.
+        """What a text about this message must not reveal.
 
         That is the message as it came, because a syncer may have taken things out of it; as it is now,
         because it may have put some in; and what is written on the delivery.
@@ -104,7 +104,7 @@ class Handler:
         if not isinstance(before, dict):
             return before
         now = [message] if _differ(message, before) else []
-        # A lone surrogate is a key that no JSON text can have, so nothing of the message is hidden by it.
+        # A lone surrogate is a key that no JSON text can have, so it cannot shadow one of the message's.
         return {**before, "\udc00": [delivery.headers, delivery.properties, *now]}
 
     def _settlement(
@@ -129,7 +129,7 @@ class Handler:
 def _trace_of(error: BaseException, message: Any) -> str:
     try:
         return trace_of(error, message)
-    except Exception:  # something in the message cannot be looked at
+    except Exception:  # something in the message cannot be inspected
         return trace_of(error, None)
 
 
@@ -143,7 +143,7 @@ def _differ(one: Any, other: Any) -> bool:
 def _words_of(error: BaseException, message: Any) -> str:
     try:
         return mask(str(error), message)
-    except Exception:  # it cannot even say what it is, and that too must not escape into a worker
+    except Exception:  # even its text cannot be had, and that must not escape into a worker
         return ""
 
 

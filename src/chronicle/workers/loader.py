@@ -1,7 +1,7 @@
-"""Finding the person's function: `module:name` or `path/to/file.py:name`.
+"""Finding the user's function: `module:name` or `path/to/file.py:name`.
 
 Rule 1: the app folder goes behind everything else on the path, so a `json.py` there shadows nothing (Z1).
-Rule 2: each way to be wrong has its own sentence: no such module, a module that fails to import, no such
+Rule 2: each mistake has its own error: no such module, a module that fails to import, no such
         function, something that cannot be called.
 """
 
@@ -31,7 +31,7 @@ FORM = "write it as module:function or path/to/file.py:function"
 
 @dataclass(frozen=True, slots=True)
 class Syncer:
-    """A syncer found and looked at, not yet made: a class becomes an instance when the workers start."""
+    """A syncer found and inspected, not yet created: a class becomes an instance when the workers start."""
 
     name: str
     file: str
@@ -47,14 +47,14 @@ class Syncer:
             raise self.did_not_start(error) from error
 
     def did_not_start(self, error: BaseException) -> OperatorError:
-        """What to tell when the class, or entering its context, raised."""
-        if isinstance(error, OperatorError):  # a ready-made syncer says itself which setting is wrong
+        """The error to report when the class, or entering its context, raised."""
+        if isinstance(error, OperatorError):  # a built-in syncer says itself which setting is wrong
             return error
-        # No message has come yet, so nothing of one can be in its words; a secret of the environment can.
+        # No message has come yet, so its text can contain nothing of one, but secrets from the environment.
         secrets = Secrets(value for name, value in os.environ.items() if SECRET_NAME.search(name))
         return SyncerError(
             f"the syncer {self.name} did not start: {type(error).__name__}",
-            "mend it; its own lines are above",
+            "fix it; its traceback is above",
             trace=secrets.hide(trace_of(error, {})),
         )
 
@@ -63,10 +63,10 @@ def load(spec: str, app_dir: str = ".") -> Syncer:
     """Find a syncer by name."""
     place, colon, name = spec.rpartition(":")
     if not colon or not place or not name:
-        raise SyncerError(f"--syncer {spec!r} names no function", FORM)
+        raise SyncerError(f"--syncer {spec!r} does not name a function", FORM)
     folder = Path(app_dir)
     if not folder.is_dir():
-        raise SyncerError(f"the app folder {app_dir!r} does not exist", "give another one with --app-dir")
+        raise SyncerError(f"the app folder {app_dir!r} does not exist", "name another one with --app-dir")
     _append_to_path(folder)
     module = _module_from_file(place, folder) if is_file(place) else _module_by_name(place, folder)
     return look_at(_attribute(module, name, place), spec, getattr(module, "__file__", None) or place)
@@ -94,20 +94,20 @@ def _call_of(target: Any) -> Callable[..., Any]:
                 f"class {target.__name__} cannot be called with a message",
                 "give it a __call__(self, message)",
             )
-        # A throw-away method bound to nothing in particular: only its signature counts.
+        # A throw-away bound method: only its signature matters.
         function = inspect.getattr_static(target, "__call__")
         return function.__get__(object(), target)  # type: ignore[no-any-return]
-    # A partial says itself what is left of its function's parameters; its __call__ takes anything.
+    # A partial's own signature shows the remaining parameters; its __call__ takes anything.
     if inspect.isroutine(target) or isinstance(target, functools.partial):
         return target
     return target.__call__  # type: ignore[no-any-return]
 
 
 def _takes_delivery(function: Callable[..., Any], name: str) -> bool:
-    """Whether it takes (message, delivery), not just (message). An option of its own is not a delivery."""
+    """Whether it takes (message, delivery). An optional second parameter must be named `delivery`."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # a function written in C says nothing about itself
+    except (TypeError, ValueError):  # a function written in C may have no signature
         return False
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
@@ -139,7 +139,7 @@ def _module_by_name(name: str, folder: Path) -> ModuleType:
         missing = error.name or ""
         if missing == name or name.startswith(missing + "."):
             raise SyncerError(
-                f"no module {missing!r} in {str(folder.resolve())!r} nor among the installed packages",
+                f"no module {missing!r} in {str(folder.resolve())!r} or among the installed packages",
                 "check the name, or say where it is with --app-dir",
             ) from None
         raise _failed_import(name, error) from error
@@ -150,7 +150,7 @@ def _module_by_name(name: str, folder: Path) -> ModuleType:
 def _module_from_file(place: str, folder: Path) -> ModuleType:
     path = next((p for p in (Path(place), folder / place) if p.is_file()), None)
     if path is None:
-        raise SyncerError(f"no file {place!r} here nor in {str(folder.resolve())!r}", "check the path")
+        raise SyncerError(f"no file {place!r} here or in {str(folder.resolve())!r}", "check the path")
     path = path.resolve()
     _append_to_path(path.parent)
     name = path.stem if _is_free(path) else f"syncer_{path.stem}"
@@ -168,7 +168,7 @@ def _module_from_file(place: str, folder: Path) -> ModuleType:
 
 
 def _is_free(path: Path) -> bool:
-    """Whether importing the file's own name would give this file, so that it takes nobody's place (Z1)."""
+    """Whether importing the file's own name would give this file, so that it shadows nothing (Z1)."""
     if path.stem in sys.modules or not path.stem.isidentifier():
         return False
     found = importlib.util.find_spec(path.stem)
@@ -176,13 +176,13 @@ def _is_free(path: Path) -> bool:
 
 
 def _failed_import(place: str, error: BaseException) -> SyncerError:
-    """The user's module raised: they need their own lines of the traceback, not importlib's nor ours."""
+    """The user's module raised: they need their own lines of the traceback, not importlib's or ours."""
     summary = traceback.TracebackException.from_exception(error, capture_locals=False)
     own = [f for f in summary.stack if "importlib" not in f.filename and f.filename != __file__]
     summary.stack = traceback.StackSummary.from_list(own)
     return SyncerError(
         f"your module {place!r} failed to import: {type(error).__name__}",
-        "mend it, or check that it runs: python -c 'import …'",
+        "fix it; check that it runs: python -c 'import …'",
         trace="".join(summary.format(chain=False)),
     )
 

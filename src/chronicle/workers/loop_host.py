@@ -1,4 +1,4 @@
-"""The pump on an event loop, turned by callbacks: the broker speaks, a syncer is done, time passes."""
+"""The pump on an event loop, turned by callbacks: broker data, a finished syncer, a timer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LoopHost:
     def __init__(self, loop: asyncio.AbstractEventLoop, fileno: int, loan: Loan, mailbox: Mailbox) -> None:
         self._loop = loop
         self._mailbox = mailbox
-        # A number of our own for the same poller: the transport may close its own while the loop is stuck.
+        # Our own descriptor for the same poller: the transport may close its own while the loop is stuck.
         self._fileno = os.dup(fileno)
         self._loan = loan
         self._thread = 0
@@ -41,7 +41,7 @@ class LoopHost:
             self._fileno = -1
 
     def ask(self) -> None:
-        """A syncer is done: turn soon. From any thread."""
+        """A syncer has finished: turn soon. From any thread."""
         if threading.get_ident() == self._thread:
             self._again()
         else:

@@ -1,7 +1,7 @@
 """What goes between the pump and the workers.
 
-Rule: the pump is woken only when it sleeps; with a syncer that does nothing the wake-ups, not the broker,
-      are what costs.
+Rule: the pump is woken only when it sleeps; with a syncer that does nothing, the wake-ups cost more than the
+      broker.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Mailbox:
         self.crash: BaseException | None = None
 
     def put(self, settlement: Settlement) -> None:
-        # Append first, look second; the pump says it sleeps first and looks second. So one of both sees.
+        # Append first, check second; the pump marks itself asleep first, checks second: one of them notices.
         self._done.append(settlement)
         self._rouse()
 
     def put_crash(self, error: BaseException) -> None:
-        """Something the person's code started by itself has died (R-004-3)."""
+        """A thread or task that the user's code started has died (R-004-3)."""
         self.crash = error
         self._rouse()
 
@@ -51,7 +51,7 @@ class Mailbox:
 
 
 def emptied(waiting: deque[Delivery]) -> list[Delivery]:
-    """Take out what no worker has taken; workers may go on taking meanwhile."""
+    """Take out what no worker has taken; workers may keep taking meanwhile."""
     taken = []
     while waiting:
         try:
@@ -63,7 +63,7 @@ def emptied(waiting: deque[Delivery]) -> list[Delivery]:
 
 @contextmanager
 def watch_other_threads(mailbox: Mailbox) -> Iterator[None]:
-    """Let an exception in a thread the person's code started end the run (R-004-3)."""
+    """Let an exception in a thread the user's code started end the run (R-004-3)."""
     before = threading.excepthook
 
     def hook(args: threading.ExceptHookArgs) -> None:

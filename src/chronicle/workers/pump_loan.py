@@ -1,11 +1,11 @@
-"""The pump lent to those who run the syncers, as long as they answer.
+"""The pump lent to the workers that run the syncers, as long as they respond.
 
-A pump on a thread of its own costs two switches of threads a batch, more than all the rest of the way. So the
-runner lends it: whoever finishes a syncer, or has nothing to do, turns the pump himself.
+A pump on its own thread costs two thread switches per batch, more than everything else together. So the
+runner lends it: a worker that finishes a syncer, or has nothing to do, turns the pump itself.
 
-Rule 1: only one thread turns the pump, ever: a turn is done under the loan's lock.
-Rule 2: if nobody has turned it for a moment (a syncer blocks the event loop, all threads are at work) the
-        runner takes it back, so heartbeats go on whatever a syncer does (RB5).
+Rule 1: only one thread turns the pump at a time: a turn is done under the loan's lock.
+Rule 2: if no worker has turned it for a moment (a syncer blocks the event loop, all threads are busy) the
+        runner takes it back, so heartbeats continue whatever a syncer does (RB5).
 Rule 3: what takes time (connecting, draining, waiting for a broker that is away) is done by the runner.
 """
 
@@ -17,14 +17,14 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, TypeAlias
 
-# Turn the pump, waiting at most so many seconds for the broker; the seconds until the next turn is due, or
+# Turn the pump, waiting at most this many seconds for the broker; the seconds until the next turn is due, or
 # None to give the pump back.
 Turn: TypeAlias = Callable[[float], float | None]
 
-PULSE: Final = 0.25  # the longest between two turns of the pump, so the coarsest any deadline is kept
-LATE: Final = 0.01  # a result does not wait longer for others that are worth a turn with it
-STUCK: Final = 0.75  # nobody has turned it for so long: they do not answer
-HANGS: Final = 10.0  # a turn that takes so long is a defect, and somebody should know
+PULSE: Final = 0.25  # the longest between two turns of the pump, and so the precision of every deadline
+LATE: Final = 0.01  # the longest a result waits for others to share its turn
+STUCK: Final = 0.75  # without a turn for this long, the workers do not respond
+HANGS: Final = 10.0  # a turn that takes this long is a bug, and is logged
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Loan:
         self._error: BaseException | None = None
 
     def turn(self, patience: float) -> float | None:
-        """Turn the pump, if it is here and nobody else does: when to turn it again, or None."""
+        """Turn the pump, if it is here and no other thread does: when to turn it again, or None."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
@@ -68,22 +68,24 @@ class Loan:
         """Sleep until the pump is given back; False if it had to be taken. Raises what a turn raised.
 
         Called by the runner, on the main thread: signals are served meanwhile. A turn that does not return
-        keeps the pump: nobody else may turn it, but the wait goes on in short steps, and is told of.
+        keeps the pump: no other thread may turn it, but the wait goes on in short steps, and is logged.
         """
-        told = False
+        logged = False
         while not self._returned.acquire(timeout=PULSE):
             idle = monotonic() - self._last_turn
             if idle > STUCK and self._take():
                 return False
-            if idle > HANGS and not told:
-                told = True
-                logger.error("a turn of the pump has not returned for %.0f s; a second signal ends all", idle)
+            if idle > HANGS and not logged:
+                logged = True
+                logger.error(
+                    "a turn of the pump has not returned for %.0f s; a second signal ends the process", idle
+                )
         if self._error is not None:
             raise self._error
         return True
 
     def _take(self) -> bool:
-        """Take the pump back, if nobody is turning it and it has not been given back."""
+        """Take the pump back, if no thread is turning it and it has not been given back."""
         if not self._lock.acquire(timeout=PULSE):
             return False
         try:

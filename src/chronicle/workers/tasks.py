@@ -1,9 +1,10 @@
 """Tasks on one event loop, for a syncer that is a coroutine function.
 
-Rule 1: the loop has a thread of its own, so a call that blocks in it stops other syncers at worst and never
-        the heartbeats (RB5).
-Rule 2: the tasks live as long as the run and take from one deque; waking goes in a chain, as with threads.
-Rule 3: the loop never dies in silence: whatever ends it, the pump is told.
+Rule 1: the loop has its own thread, so a call that blocks it stops other syncers at worst and never the
+        heartbeats (RB5).
+Rule 2: the tasks live as long as the run and take from one deque; they wake one another in a chain, as
+        threads do.
+Rule 3: the loop never dies silently: whatever ends it, the pump is notified.
 Rule 4: every call sees the context variables as the syncer's context left them: a task in which a call has
         changed one is replaced by a fresh task, because a task cannot get rid of it.
 """
@@ -30,7 +31,7 @@ FAIRNESS = 64  # deliveries a worker may take in a row before others on its loop
 
 
 class TaskWorkers:
-    """Runs a coroutine function as persistent tasks on an event loop in a thread of its own."""
+    """Runs a coroutine function as persistent tasks on an event loop in its own thread."""
 
     def __init__(
         self,
@@ -46,15 +47,15 @@ class TaskWorkers:
         self._waiting: deque[Delivery] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._kicked = False
-        self._waking = False  # somebody was woken and has not come yet
+        self._waking = False  # a worker was woken and is not running yet
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="syncer-loop", daemon=True)
         self._ready = threading.Event()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._problem: BaseException | None = None
-        self._answers = True  # as far as anybody knows, nothing blocks the loop
+        self._answers = True  # as far as is known, nothing blocks the loop
         self._tasks: set[asyncio.Task[None]] = set()
-        self._context = Context()  # what every call begins with
+        self._context = Context()  # what every call starts with
 
     def start(self) -> None:
         self._thread.start()
@@ -104,7 +105,7 @@ class TaskWorkers:
         return True
 
     def _call(self, function: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: the mailbox says why, or it was told to end
+        with suppress(RuntimeError):  # the loop is closed: the mailbox says why, or it was asked to end
             self._loop.call_soon_threadsafe(function)
 
     def _end(self) -> None:
@@ -170,10 +171,10 @@ class TaskWorkers:
         await self._tidy_up()
 
     async def _tidy_up(self) -> None:
-        """End what the person's code left on the loop, as `asyncio.run` does.
+        """End what the user's code left on the loop, as `asyncio.run` does.
 
-        A thread behind `asyncio.to_thread` that does not end keeps this from ending: then `stop` tells, and
-        the process is ended without waiting for that thread.
+        A thread behind `asyncio.to_thread` that does not end keeps this from ending: then `stop` returns
+        False, and the process exits without waiting for that thread.
         """
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
@@ -222,7 +223,7 @@ class TaskWorkers:
             if waiting and idle and not self._waking:
                 self._wake_one()
             put(await run(delivery))
-            if copy_context() != clean:  # two pointers as a rule: nobody has set a variable
+            if copy_context() != clean:  # usually a pointer comparison: no variable was set
                 me = asyncio.current_task()
                 self._hire(run, me.get_name() if me else "syncer")
                 return

@@ -1,10 +1,10 @@
 """Worker threads, for a syncer that is a plain function.
 
-Rule 1: a worker that takes a delivery and sees another wakes one colleague, who does the same: a chain. A
-        syncer that does nothing is then run by one thread, a slow one by all of them.
-Rule 2: threads are daemons: a syncer that never returns cannot keep a fatal exit waiting (X4).
+Rule 1: a worker that takes a delivery and sees another wakes one more worker, which does the same: a chain.
+        A syncer that does nothing is then run by one thread, a slow one by all of them.
+Rule 2: threads are daemons: a syncer that never returns cannot hold up a fatal exit (X4).
 Rule 3: every call sees the context variables as the syncer's context left them: after a call that changed one
-        its thread goes on in a fresh copy.
+        its thread continues in a fresh copy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from chronicle.workers.loader import Syncer
 from chronicle.workers.mailbox import Mailbox, emptied
 from chronicle.workers.pump_loan import PULSE, Loan, Turn
 
-BUSY: Final = 3  # so many awake at once: they are not just passing by
+BUSY: Final = 3  # with more than this many awake at once, syncers take their time
 
 
 class ThreadWorkers:
@@ -44,12 +44,12 @@ class ThreadWorkers:
         self._mailbox = mailbox
         self._waiting: deque[Delivery] = deque()
         self._idle: deque[threading.Lock] = deque()
-        self._waking = False  # somebody was woken and has not come yet
+        self._waking = False  # a worker was woken and is not running yet
         self._loan: Loan | None = None
-        self._often = max(1, concurrency // 2)  # so many results are worth a turn of the pump
+        self._often = max(1, concurrency // 2)  # this many results are worth a turn of the pump
         self._over = False
         self._entered: Any = None
-        self._context = Context()  # what every call begins with
+        self._context = Context()  # what every call starts with
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -74,7 +74,7 @@ class ThreadWorkers:
             except RuntimeError:
                 self.stop(PULSE)
                 raise SettingError(
-                    f"the system has no room for {self._concurrency} threads: it started {number}",
+                    f"the system cannot start {self._concurrency} threads: only {number} started",
                     "choose a smaller --concurrency, or raise the limit on processes and memory",
                 ) from None
             self._threads.append(thread)
@@ -113,11 +113,11 @@ class ThreadWorkers:
     def _wake_one(self) -> None:
         with suppress(IndexError):
             sleeper = self._idle.popleft()
-            self._waking = True  # before it can wake and say that it came
+            self._waking = True  # before it can wake up and clear this
             sleeper.release()
 
     def _wake(self) -> None:
-        """Wake one, who sees by himself; or, where syncers take their time, as many as there is work for."""
+        """Wake one, which wakes the next; or, where syncers take their time, as many as there is work for."""
         at_work = self._concurrency - len(self._idle)
         for _ in range(len(self._waiting) if at_work > BUSY else 1):
             if not self._idle:
@@ -125,7 +125,7 @@ class ThreadWorkers:
             self._wake_one()
 
     def _lead(self, patience: float) -> bool:
-        """Turn the pump, if it is here and nobody else does; whether it was turned."""
+        """Turn the pump, if it is here and no other thread does; whether it was turned."""
         loan = self._loan
         return loan is not None and loan.turn(patience) is not None
 
@@ -148,7 +148,7 @@ class ThreadWorkers:
                 if self._lead(PULSE):
                     continue
                 idle.append(sleep)
-                # Look again, now that the pump can see this one sleeping; whoever took the lock out of
+                # Check again, now that the pump can see this one sleeping; whoever took the lock out of
                 # `idle` meanwhile has released it or is about to.
                 if waiting or self._over:
                     try:
@@ -166,5 +166,5 @@ class ThreadWorkers:
             loan = self._loan
             if loan is not None and (len(mailbox) >= self._often or loan.is_late()):
                 loan.turn(0.0)
-            if copy_context() != clean:  # two pointers as a rule: nobody has set a variable
+            if copy_context() != clean:  # usually a pointer comparison: no variable was set
                 return False

@@ -1,4 +1,4 @@
-"""Capture files: private, whole, locked, and gone on with."""
+"""Capture files: private, complete, locked, and continued."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from chronicle.captures.file import CaptureFile, open_capture
 from chronicle.captures.recorder import Recorder
 from chronicle.captures.sources import FileReader, find_messages
 from chronicle.core.delivery import Delivery, Envelope
+from chronicle.core.encryption import Secret, SecretKind
 from chronicle.core.outcome import Action, Asked, Failed, Invalid, Outcome, Synced, Verdict
 from chronicle.core.record import from_record, to_record
-from chronicle.core.sealing import Means, Secret
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.errors import Drop, SettingError
 from chronicle.telemetry import events
@@ -27,7 +27,7 @@ from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Silent
 
 # A key: deriving one from a passphrase is dear, on purpose.
-KEY: Final = Secret(Means.KEY, b"k" * 32)
+KEY: Final = Secret(SecretKind.KEY, b"k" * 32)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def write(path: Path, *numbers: int, secret: Secret | None = None, said: list[st
 
 def read(path: Path, said: list[str] | None = None, secret: Secret = KEY) -> list[int]:
     tell = ([] if said is None else said).append
-    reader = FileReader("plain", ask=lambda _means, _name: secret, tell=tell)
+    reader = FileReader("plain", ask=lambda _kind, _name: secret, tell=tell)
     return [int(found.delivery.body) for found in find_messages([str(path)], reader)]
 
 
@@ -91,7 +91,7 @@ def test_links_pipes_and_folders_are_refused(tmp_path: Path) -> None:
 
 def test_a_new_one_must_not_exist(path: Path) -> None:
     open_capture(str(path), None, new=True).close()
-    with pytest.raises(SettingError, match="exists already"):
+    with pytest.raises(SettingError, match="already exists"):
         open_capture(str(path), None, new=True)
 
 
@@ -103,22 +103,22 @@ def test_one_writer_at_a_time(path: Path) -> None:
     write(path, 1)
 
 
-def test_sealed_and_plain_are_not_mixed(tmp_path: Path) -> None:
-    plain, sealed = tmp_path / "plain", tmp_path / "sealed"
+def test_encrypted_and_plain_are_not_mixed(tmp_path: Path) -> None:
+    plain, encrypted = tmp_path / "plain", tmp_path / "encrypted"
     write(plain, 1)
-    write(sealed, 1, secret=KEY)
-    with pytest.raises(SettingError, match="not sealed"):
+    write(encrypted, 1, secret=KEY)
+    with pytest.raises(SettingError, match="not encrypted"):
         write(plain, 2, secret=KEY)
-    with pytest.raises(SettingError, match="is sealed"):
-        write(sealed, 2)
-    with pytest.raises(SettingError, match="does not open"):
-        write(sealed, 2, secret=Secret(Means.KEY, b"w" * 32))
-    assert (read(plain), read(sealed)) == ([1], [1])
+    with pytest.raises(SettingError, match="is encrypted"):
+        write(encrypted, 2)
+    with pytest.raises(SettingError, match="does not decrypt"):
+        write(encrypted, 2, secret=Secret(SecretKind.KEY, b"w" * 32))
+    assert (read(plain), read(encrypted)) == ([1], [1])
 
 
 @pytest.mark.parametrize("secret", [None, KEY])
 @pytest.mark.parametrize("torn", [1, 20])
-def test_a_torn_line_is_skipped_and_cut_off(path: Path, secret: Secret | None, torn: int) -> None:
+def test_an_incomplete_line_is_skipped_and_removed(path: Path, secret: Secret | None, torn: int) -> None:
     """A writer killed in the middle of a line: readers say so, the next writer mends it."""
     write(path, 1, 2, 3, secret=secret)
     lines = path.read_bytes().splitlines(True)
@@ -127,11 +127,11 @@ def test_a_torn_line_is_skipped_and_cut_off(path: Path, secret: Secret | None, t
     said: list[str] = []
     assert read(path, said) == [1, 2]
     assert len(said) == 1
-    mended: list[str] = []
-    file = open_capture(str(path), (lambda: secret) if secret else None, tell=mended.append)
+    repaired: list[str] = []
+    file = open_capture(str(path), (lambda: secret) if secret else None, tell=repaired.append)
     file.write([record(4)])
     file.close()
-    assert len(mended) == 1
+    assert len(repaired) == 1
     said = []
     assert (read(path, said), said) == ([1, 2, 4], [])
 
@@ -228,9 +228,9 @@ def test_a_capture_that_cannot_be_written_stops_the_run_loudly(path: Path) -> No
     assert read(path) == [1]
 
 
-def test_a_sealed_capture_that_misses_records_does_not_pass_for_a_whole_one(path: Path) -> None:
+def test_an_encrypted_capture_that_misses_records_does_not_pass_for_a_whole_one(path: Path) -> None:
     """There may be room again when the run ends: the closing line would say that its writer was done."""
-    capturing = Recorder(Witness(), open_capture(str(path), lambda: KEY), "capture.sealed")
+    capturing = Recorder(Witness(), open_capture(str(path), lambda: KEY), "capture.encrypted")
     capturing.settled([settled(1, Action.ACK, Synced())])
     with full_at(path.stat().st_size + 10):
         capturing.settled([settled(2, Action.ACK, Synced())])
@@ -249,5 +249,5 @@ def test_without_a_secret_no_file_is_made(tmp_path: Path, refusal: BaseException
         raise refusal
 
     with pytest.raises(type(refusal)):
-        open_capture(str(tmp_path / "capture.sealed"), secret, new=new)
+        open_capture(str(tmp_path / "capture.encrypted"), secret, new=new)
     assert list(tmp_path.iterdir()) == []

@@ -12,8 +12,8 @@ import pytest
 
 from chronicle.captures.sources import read_messages
 from chronicle.core.delivery import Delivery, Envelope
+from chronicle.core.encryption import Secret, SecretKind, encrypt_whole
 from chronicle.core.record import dump, to_record
-from chronicle.core.sealing import Means, Secret, seal_whole
 from chronicle.errors import SettingError
 from support.samples import FOLDER, body
 
@@ -154,7 +154,7 @@ def test_json_lines_are_not_read_ahead() -> None:
     assert [delivery.body for delivery in itertools.islice(endless, 1000)] == [b'{"a": 1}'] * 1000
 
 
-SECRET = Secret(Means.KEY, b"k" * 32)
+SECRET = Secret(SecretKind.KEY, b"k" * 32)
 SHORT = {"p" * 43: {"private": "s" * 43}}
 
 
@@ -179,9 +179,9 @@ def test_a_key_store_is_never_a_message(tmp_path: Path, store: dict[str, object]
         assert "sss" not in f"{caught.value}{caught.value.remedy}"
     with pytest.raises(SettingError, match="key store"):
         list(read_messages(["-"], "q", io.BytesIO(content)))
-    sealed = seal_whole(content, SECRET, os.urandom)
+    encrypted = encrypt_whole(content, SECRET, os.urandom)
     with pytest.raises(SettingError, match="key store"):
-        list(read_messages([write(tmp_path, "locked.json", sealed)], "q", ask=lambda _means, _name: SECRET))
+        list(read_messages([write(tmp_path, "locked.json", encrypted)], "q", ask=lambda _kind, _name: SECRET))
 
 
 @pytest.mark.parametrize(

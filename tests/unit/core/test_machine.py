@@ -24,7 +24,7 @@ def test_it_follows_the_arrow_and_tells_who_watches() -> None:
 def test_rule_2_an_event_without_an_arrow_is_a_defect() -> None:
     machine = Machine(RABBIT, Rabbit.DISCONNECTED)
     assert not machine.can(RabbitEvent.CONSUME_OK)
-    with pytest.raises(AssertionError, match="no arrow for consume_ok from Disconnected"):
+    with pytest.raises(AssertionError, match="no transition for consume_ok from Disconnected"):
         machine.fire(RabbitEvent.CONSUME_OK)
     assert machine.state == Rabbit.DISCONNECTED
 

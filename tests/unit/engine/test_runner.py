@@ -98,7 +98,7 @@ class TestBounds:
         transport.away = AWAY
         lifecycle = Lifecycle(startup_timeout=0)
         ending = Running(yes, transport, bounds=Bounds(max_time=0.05), lifecycle=lifecycle).ending
-        assert (ending.code, ending.reason) == (Exit.UNREACHABLE, "time is up, and the broker is away")
+        assert (ending.code, ending.reason) == (Exit.UNREACHABLE, "time is up, and the broker is unreachable")
 
     def test_idle_timeout(self) -> None:
         ending = Running(yes, ScriptedTransport(b"1"), bounds=Bounds(idle_timeout=0.05)).ending

@@ -58,7 +58,7 @@ def test_the_records_need_no_client(tmp_path: Path) -> None:
 def test_errors_name_the_schemes_of_the_catalog(toy: None) -> None:
     with pytest.raises(SettingError) as unknown:
         catalog.broker_of("gopher://x")
-    assert unknown.value.remedy == "known schemes: amqp, amqps, local, toy, toys"
+    assert unknown.value.remedy == "supported schemes: amqp, amqps, local, toy, toys"
     with pytest.raises(SettingError) as bare:
         catalog.broker_of("chronicle.db")
     assert all(broker.example in bare.value.remedy for broker in catalog.brokers())
@@ -84,5 +84,5 @@ def test_its_reasons_reach_the_person_who_typed_the_option(toy: None) -> None:
     refused = CliRunner().invoke(command, [*asked, "--only-retry"], standalone_mode=False)
     assert str(refused.exception) == "--only-retry has no effect on the toy box: toys are not tried again"
     done = CliRunner(env={"CHRONICLE_ONLY_RETRY": "1", "CHRONICLE_TTL": "1h"}).invoke(command, asked)
-    assert (done.exit_code, done.stdout) == (0, "the plan for q:\n  queue q, durable\nmade: queue q\n")
-    assert "--ttl is not honoured: toys last" in done.stderr
+    assert (done.exit_code, done.stdout) == (0, "the plan for q:\n  queue q, durable\ncreated: queue q\n")
+    assert "--ttl has no effect: toys last" in done.stderr

@@ -151,21 +151,21 @@ class TestCalled:
 class TestRefused:
     @pytest.mark.parametrize("spec", ["my_crm", "", ":", "my_crm:", ":sync", "my_crm.py"])
     def test_no_function_named(self, spec: str) -> None:
-        assert told(refusal(spec)) == (f"--syncer {spec!r} names no function", FORM)
+        assert told(refusal(spec)) == (f"--syncer {spec!r} does not name a function", FORM)
 
     def test_no_such_module(self, tmp_path: Path) -> None:
         remedy = "check the name, or say where it is with --app-dir"
         for spec, missing in (("my_crm:sync", "my_crm"), ("json.my_crm:sync", "json.my_crm")):
-            there = f"no module {missing!r} in {str(tmp_path)!r} nor among the installed packages"
+            there = f"no module {missing!r} in {str(tmp_path)!r} or among the installed packages"
             assert told(refusal(spec)) == (there, remedy)
 
     def test_no_such_file(self, tmp_path: Path) -> None:
-        problem = f"no file 'jobs/my_crm.py' here nor in {str(tmp_path)!r}"
+        problem = f"no file 'jobs/my_crm.py' here or in {str(tmp_path)!r}"
         assert told(refusal("jobs/my_crm.py:sync")) == (problem, "check the path")
 
     def test_no_such_app_folder(self) -> None:
         problem = "the app folder 'nowhere' does not exist"
-        assert told(refusal("my_crm:sync", "nowhere")) == (problem, "give another one with --app-dir")
+        assert told(refusal("my_crm:sync", "nowhere")) == (problem, "name another one with --app-dir")
 
     def test_not_a_python_file(self) -> None:
         write("jobs/crm.txt", SYNC)
@@ -177,7 +177,7 @@ class TestRefused:
         error = refusal(spec)
         place = spec.partition(":")[0]
         assert error.problem == f"your module {place!r} failed to import: ZeroDivisionError"
-        assert error.remedy == "mend it, or check that it runs: python -c 'import …'"
+        assert error.remedy == "fix it; check that it runs: python -c 'import …'"
         assert error.trace.splitlines()[0] == "Traceback (most recent call last):"
         frames = [line for line in error.trace.splitlines() if line.startswith("  File ")]
         assert frames == [
@@ -256,7 +256,7 @@ class TestMade:
         error = made_in_vain(syncer)
         assert isinstance(error, SyncerError)
         assert error.problem == "the syncer bad_class:Crm did not start: AttributeError"
-        assert error.remedy == "mend it; its own lines are above"
+        assert error.remedy == "fix it; its traceback is above"
         assert 'bad_class.py", line 2, in __init__' in error.trace
         assert "loader.py" not in error.trace
 

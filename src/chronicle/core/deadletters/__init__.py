@@ -1,1 +1,1 @@
-"""Dead letters as values: why a message died, which ones are meant, where they go. Pure."""
+"""Dead letters as values: why a message died, which ones are selected, where they go. Pure."""

@@ -1,7 +1,7 @@
-"""Which dead letters are meant: `reason=timeout`, `id=1001,1002`, `schema=proca:action:2`, `age>1d`.
+"""Which dead letters are selected: `reason=timeout`, `id=1001,1002`, `schema=proca:action:2`, `age>1d`.
 
 Rule 1: all conditions must hold; none at all means every dead letter.
-Rule 2: what is not known does not match: a letter without a time is neither older nor younger than a day.
+Rule 2: an unknown value does not match: a letter without a time is neither older nor younger than a day.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _IDS: Final = re.compile(r"\d{1,19}(?:\s*,\s*\d{1,19})*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """The reason has this text in it; capital letters do not count."""
+    """The reason contains this text, case-insensitive."""
 
     text: str
 
@@ -51,7 +51,7 @@ class SchemaName:
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """The message died longer ago than so many seconds, or more recently."""
+    """The message died longer ago than this many seconds, or more recently."""
 
     older: bool
     seconds: float
@@ -67,7 +67,7 @@ Condition: TypeAlias = Reason | Ids | SchemaName | Age
 
 
 def parse_condition(text: str) -> Condition:
-    """Read one condition. Raises ValueError with what it takes."""
+    """Read one condition. Raises ValueError with what is accepted."""
     found = _CONDITION.fullmatch(text.strip())
     if found is None:
         raise ValueError(FORMS)
@@ -87,5 +87,5 @@ def parse_condition(text: str) -> Condition:
 
 
 def matches(letter: Letter, conditions: Iterable[Condition], now: int) -> bool:
-    """Whether this is one of those that are meant; `now` in milliseconds since 1970."""
+    """Whether this letter is selected; `now` in milliseconds since 1970."""
     return all(condition.holds(letter, now) for condition in conditions)

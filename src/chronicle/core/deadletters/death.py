@@ -1,10 +1,10 @@
 """Why a message failed or died, as a small fixed set of headers, and reading it back.
 
-Rule 1: the set is fixed, each header is capped, and a new failure replaces the last one's: a message that
+Rule 1: the set is fixed, each header is capped, and a new failure replaces the last one: a message that
         goes round for weeks does not grow.
 Rule 2: a reason is masked before it comes here (it is written by the policy or by a syncer); nothing of the
         body is ever put into a header.
-Rule 3: who reads does not trust: whatever a producer forged reads as a missing value (Z16).
+Rule 3: readers trust nothing: whatever a producer forged reads as a missing value (Z16).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BROKERS: Final = (
     "x-last-death-exchange", "x-last-death-queue", "x-last-death-reason", "x-delivery-count",
     "x-acquired-count",
 )  # fmt: skip
-# What sends a copy elsewhere: RabbitMQ obeys it in every publish, and the first one did that already.
+# What sends a copy elsewhere: RabbitMQ obeys it on every publish, and the first publish already did that.
 COPIES: Final = ("CC", "BCC")
 
 
@@ -50,7 +50,7 @@ class Death:
 
 
 def failed(delivery: Delivery, reason: str, consumer: str, now: int) -> dict[str, Any]:
-    """The headers that tell of this failure; they replace older ones of the same names."""
+    """The headers that describe this failure; they replace older ones of the same names."""
     return {
         REASON: capped(reason),
         ATTEMPTS: min(delivery.attempts, MOST),
@@ -64,8 +64,8 @@ def failed(delivery: Delivery, reason: str, consumer: str, now: int) -> dict[str
 def returns_by_expiry(headers: Facts, queue: str) -> bool:
     """Whether a broker lets a message with this x-death come back to `queue` when its time is up.
 
-    RabbitMQ up to 3.13 goes by the x-death it finds, whoever wrote it, and deletes a message that would go
-    in a circle without ever being rejected (RB12). A form the broker never writes is not put to the test.
+    RabbitMQ up to 3.13 goes by the x-death it finds, whoever wrote it, and deletes a message that would cycle
+    without ever being rejected (RB12). A form the broker never writes counts as no.
     """
     entries = headers.get("x-death")
     if entries is None:
@@ -90,7 +90,7 @@ def _is_a_death(entry: object) -> bool:
 
 
 def death_of(delivery: Delivery) -> Death:
-    """What the headers of a dead letter tell: ours where they are, else the broker's x-death.
+    """What the headers of a dead letter say: ours if present, else the broker's x-death.
 
     A death that the broker wrote after our last failure is another one: its reason and time count.
     """
@@ -114,16 +114,16 @@ def death_of(delivery: Delivery) -> Death:
 
 
 def came_from(delivery: Delivery, queue: str) -> str:
-    """The queue a dead letter died in: ours to say, else the broker's, else the one that is asked about.
+    """The queue a dead letter died in: from our headers, else the broker's, else the one asked about.
 
-    Never the queue it is in: somebody may have run a syncer over the dead letters themselves.
+    Never the queue it is in: a syncer may have been run over the dead letters themselves.
     """
     told = [delivery.headers.get(QUEUE), *(entry.get("queue") for entry in x_death(delivery.headers))]
     return next((name for name in map(_text, told) if name and name != delivery.queue), queue)
 
 
 def failed_again(delivery: Delivery, reason: str, consumer: str, now: int, home: str) -> dict[str, Any]:
-    """All headers of a dead letter that was tried where it lies and failed: it still came from `home`."""
+    """All headers of a dead letter that was retried in place and failed: it still came from `home`."""
     death = death_of(delivery)
     return {
         **unworn(delivery.headers),
@@ -135,7 +135,7 @@ def failed_again(delivery: Delivery, reason: str, consumer: str, now: int, home:
 
 
 def is_worn(delivery: Delivery, most: int) -> bool:
-    """Whether a quorum queue has handed this out and taken it back so often (RB10).
+    """Whether a quorum queue has handed this out and taken it back this often (RB10).
 
     What was never handed out has no such count, whatever its producer wrote (Z16).
     """
@@ -143,13 +143,13 @@ def is_worn(delivery: Delivery, most: int) -> bool:
 
 
 def unworn(headers: Facts) -> dict[str, Any]:
-    """The headers of a dead letter that is put into its queue anew: all of its story but the counts."""
+    """The headers of a dead letter that is put into its queue again: its whole history but the counts."""
     gone = {"x-delivery-count", "x-acquired-count", *COPIES}
     return {name: value for name, value in headers.items() if name not in gone}
 
 
 def undead(headers: Facts) -> dict[str, Any]:
-    """The headers without the story of a death, which would count as tries that this message never had."""
+    """The headers without the history of a death, which would count as tries this message never had."""
     gone = {*BROKERS, *COPIES, REASON, ATTEMPTS, QUEUE, CONSUMER, FIRST, LAST}
     return {name: value for name, value in headers.items() if name not in gone}
 
@@ -170,7 +170,7 @@ def breaks_the_broker(headers: Facts) -> bool:
 
 
 def capped(text: str) -> str:
-    """At most LONGEST bytes, cut between characters; half a character, which no broker takes, is replaced."""
+    """At most LONGEST bytes, cut between characters; lone surrogates, which no broker takes, are replaced."""
     raw = text.encode("utf-8", "replace")
     return raw.decode() if len(raw) <= LONGEST else raw[: LONGEST - 3].decode("utf-8", "ignore") + "…"
 

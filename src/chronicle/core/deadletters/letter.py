@@ -1,8 +1,7 @@
 """A dead letter as a person asks about it: which message, why it died, where and when.
 
-Rule 1: facts only; whether one of them may be shown is for the one who shows it to decide. A producer can
-        write any header (Z16).
-Rule 2: a body that cannot be read is no obstacle: the letter then has no id and no schema.
+Rule 1: facts only; whether they may be shown is up to the caller. A producer can write any header (Z16).
+Rule 2: a body that cannot be read is not an error: the letter then has no id and no schema.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rule 1: a letter goes back to the queue it came from, unless the operator names another one.
 Rule 2: no cycles: a letter that was redriven as often as allowed stays, and none goes to the queue it is in.
-Rule 3: a letter whose headers cannot be read stays: sent again, it would be without them.
+Rule 3: a letter whose headers cannot be read stays: sent again, it would lose them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Why(StrEnum):
     OTHER = "did not match"
     OFTEN = "redriven as often as --max-redrives allows"
     UNREADABLE = "with headers that cannot be read"
-    UNSENDABLE = "with a header that the broker does not take"
-    REFUSED = "because the queue to go to refused it"
+    UNSENDABLE = "with a header that the broker does not accept"
+    REFUSED = "because the target queue refused it"
 
 
 @dataclass(frozen=True, slots=True)

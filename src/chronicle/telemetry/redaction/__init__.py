@@ -1,4 +1,4 @@
-"""The front door of everything that hides: secrets, personal data, values in tracebacks."""
+"""The public names for hiding secrets, personal data, and values in tracebacks."""
 
 from chronicle.telemetry.redaction.personal import mask
 from chronicle.telemetry.redaction.secrets import Secrets, clean, redact

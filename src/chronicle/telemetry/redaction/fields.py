@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Names that may stand in a path. Any other key is somebody else's choice, perhaps somebody's name.
+# Names that may be shown in a path. Any other key was chosen outside, and may be a person's name.
 FIELDS: Final = frozenset((
     "schema", "stage", "eventType", "timestamp", "actionId", "actionPageId", "campaignId", "orgId",
     "action", "actionType", "createdAt", "customFields", "fields", "donation", "payload", "amount",
@@ -22,7 +22,7 @@ FIELDS: Final = frozenset((
 # Where every word counts, however short or common.
 PROPER: Final = frozenset(("contact", "supporter", "personalInfo", "confirm"))
 
-# Words that say nothing about anybody unless they stand in a proper field.
+# Words that say nothing about a person unless they are in a proper field.
 EVERYDAY: Final = frozenset(map(str.lower, FIELDS)) | frozenset((
     "true", "false", "yes", "no", "none", "null", "on", "off", "http", "https", "www",
 ))  # fmt: skip

@@ -1,8 +1,8 @@
 """Looking for a person's words in a text, however they are written there.
 
-A text is looked at in layers: as it stands, and with percent signs, JSON and Python escapes and entities
-taken away, once and twice. A layer is folded (no case, no accents) and remembers for each of its
-characters where in the text it came from, so that what is found can be cut out of the text itself.
+A text is searched in layers: as it is, and with percent-encoding, JSON and Python escapes and entities
+decoded, once and twice. A layer is folded (no case, no accents) and remembers for each of its characters
+where in the text it came from, so that what is found can be cut out of the text itself.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _SINGLES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One reading of a text: folded characters, and the span of the text each stands for."""
+    """One reading of a text: folded characters, and the span of the text each came from."""
 
     text: str
     spans: tuple[Span, ...]
 
     def find(self, needle: str) -> Iterator[Span]:
-        """Every place of the needle, overlapping ones too, as spans of the original text."""
+        """Every occurrence of the needle, overlapping ones too, as spans of the original text."""
         at = self.text.find(needle)
         while at >= 0:
             yield self.spans[at][0], self.spans[at + len(needle) - 1][1]
             at = self.text.find(needle, at + 1)
 
     def find_alone(self, needle: str) -> Iterator[Span]:
-        """The places where the needle is not part of a longer word."""
+        """The occurrences where the needle is not part of a longer word."""
         at = self.text.find(needle)
         while at >= 0:
             end = at + len(needle)
@@ -82,7 +82,7 @@ def layers(text: str) -> list[Layer]:
 
 
 def fold(text: str) -> str:
-    """The text without case and accents; folding is done sign by sign, so parts fold like the whole."""
+    """The text without case and accents; characters fold one by one, so parts fold like the whole."""
     return text.lower() if text.isascii() else "".join(map(_fold_sign, text))
 
 
@@ -92,7 +92,7 @@ def squeeze(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _fold_sign(sign: str) -> str:
-    # By way of upper case: the dotless i and its kin come back as the letter others write.
+    # Via upper case: the dotless i and the like become the ordinary letter.
     apart = unicodedata.normalize("NFKD", sign.upper().casefold())
     return "".join(part for part in apart if unicodedata.category(part)[0] != "M").casefold()
 

@@ -1,10 +1,10 @@
-"""Personal data out of what syncers and exceptions say.
+"""Removing personal data from what syncers and exceptions say.
 
 Rule 1 (D-21, Z5): what is not known to be harmless is personal. A value of the message that occurs in a
         text is replaced by its path, `‹contact.email›`; so are the words it is made of, and whatever looks
         like an e-mail address or a telephone number.
-Rule 2: what cannot be looked through is withheld: raw bodies, huge messages, huge texts.
-Rule 3: a path shows only field names of proca; any other key may itself be somebody's name.
+Rule 2: what cannot be searched is withheld: raw bodies, huge messages, huge texts.
+Rule 3: a path shows only proca's field names; any other key may itself be a person's name.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _look(layer: Layer, needles: _Needles) -> Iterable[tuple[int, int, str]]:
         assert squeezed is not None
         for start, end in squeezed.find(needle):
             yield start, end, _shown(path)
-    # Others cut values short before they quote them: the beginning of a word counts as the word.
+    # Other code truncates values before quoting them: the beginning of a word counts as the word.
     in_order = sorted(needles.words)
     for word, (start, end) in layer.matches(WORD):
         at = bisect_left(in_order, word)
@@ -109,7 +109,7 @@ def _cut(text: str, found: list[tuple[int, int, str]]) -> str:
 
 
 def _needles(message: Any) -> _Needles | None:
-    """All that a text must not say; None when the message is too large to look through."""
+    """All that a text must not contain; None if the message is too large to search."""
     of_proca = isinstance(message, Mapping) and str(message.get("schema", "")).startswith("proca:")
     leaves: list[tuple[str, Path]] = []
     common = set(EVERYDAY)
@@ -153,13 +153,13 @@ def _leaf(value: Any) -> str:
     if isinstance(value, bool) or value is None or not isinstance(value, int | float):
         return ""
     if isinstance(value, int) and value.bit_length() > 4096:
-        return ""  # Python refuses to write it, so it is in no text either
+        return ""  # Python refuses to format it, so it is in no text either
     number = str(value)
     return number if sum(map(str.isdigit, number)) >= 5 else ""
 
 
 def _add(needles: _Needles, leaf: str, path: Path, common: AbstractSet[str]) -> None:
-    """Note a value and its words; common ones only where they stand in a proper field."""
+    """Add a value and its words; common ones only if they are in a proper field."""
     proper = not PROPER.isdisjoint(path)
     whole = fold(leaf).strip()
     if len(whole) < 2 or (whole in common and not proper):
@@ -179,7 +179,7 @@ def _add(needles: _Needles, leaf: str, path: Path, common: AbstractSet[str]) -> 
 
 
 def _telling(word: str) -> bool:
-    """Long enough to be found inside other words; scripts without blanks have short names."""
+    """Long enough to be searched for inside other words; scripts without spaces have short names."""
     return len(word) >= 4 or (len(word) >= 2 and not word.isascii())
 
 

@@ -1,8 +1,8 @@
-"""Secrets out of text: passwords in URLs, values behind telling names, and values known to be secret.
+"""Removing secrets from text: passwords in URLs, values after telling names, and values known to be secret.
 
-Rule 1: rather too much is hidden than too little. A URL is hidden from its first colon to the last `@` of
-        its word, because a password may hold any character.
-Rule 2: nothing here keeps a secret anywhere but in the `Secrets` somebody made and passes on.
+Rule 1: better to hide too much than too little. A URL is hidden from its first colon to the last `@` of its
+        word, because a password may contain any character.
+Rule 2: secrets are kept only in the `Secrets` object that the caller made.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _PATTERNS: Final = (
 
 
 def clean(text: str) -> str:
-    """The text on one line, with everything that could steer a terminal written out."""
+    """The text on one line, with everything that could control a terminal escaped."""
     return _UNPRINTABLE.sub(_written_out, text)
 
 
@@ -71,14 +71,14 @@ def _written_out(match: re.Match[str]) -> str:
 
 
 def cap(text: str, limit: int) -> str:
-    """At most so many characters, and a sign that there were more."""
+    """At most this many characters, with an ellipsis if there were more."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def redact(text: str) -> str:
     """The text without anything that looks like a secret; user names may stay."""
     found = list(_userinfo(text)) if "@" in text or "%" in text else []
-    # Every pattern sees the text as it came: what one of them hides may be the sign another one needs.
+    # Every pattern sees the original text: what one of them hides may be the clue another one needs.
     for pattern in _PATTERNS:
         found.extend(match.span("secret") for match in pattern.finditer(text))
     return _hidden(text, found)
@@ -102,7 +102,7 @@ def _userinfo(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _password(word: str) -> Iterator[tuple[int, int]]:
-    """Where the password of a URL stands, in every shape the URL may have."""
+    """Where the password is in a URL, in every form the URL may have."""
     lower = word.translate(_ASCII_LOWER)
     for opening, colon, at in _URL_SHAPES:
         begin, end = lower.find(opening), lower.rfind(at)
@@ -113,7 +113,7 @@ def _password(word: str) -> Iterator[tuple[int, int]]:
         if password >= 0:
             yield password + len(colon), end
         elif lower.startswith("http") and "/" not in lower[begin:end]:
-            # What stands alone before the @ of a web address is a token more often than a name.
+            # What is alone before the @ of a web address is a token more often than a user name.
             yield begin, end
 
 
@@ -136,7 +136,7 @@ class Secrets:
 
 
 def _forms(value: str) -> set[str]:
-    """A value as it stands in URLs, forms, JSON and Python's own output."""
+    """A value as it appears in URLs, forms, JSON and Python's own output."""
     spellings = {value, unquote(value)}
     spellings |= {spelling.lower() for spelling in spellings} | {spelling.upper() for spelling in spellings}
     forms = set(spellings)

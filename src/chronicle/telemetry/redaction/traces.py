@@ -1,6 +1,6 @@
-"""Tracebacks that can be shown: code and places, no values.
+"""Tracebacks that are safe to show: code and places, no values.
 
-Rule: where the message is not known, only errors whose words are Python's or chronicle's own keep them.
+Rule: if the message is not known, only errors worded by Python or by chronicle itself keep their text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORDED_BY_PYTHON: Final = (
 
 
 def trace_of(error: BaseException, message: Any) -> str:
-    """How it came to this error, with every text masked; the frames are the syncer's, not chronicle's."""
+    """The traceback of this error, with every text masked; the frames are the syncer's, not chronicle's."""
     errors = list(_chain(error, set()))
     blocks = [f"{joint}\n{_block(each, message)}".lstrip("\n") for joint, each in errors[-_MOST_ERRORS:]]
     trace = "\n".join(blocks)
@@ -54,12 +54,12 @@ def reason_of(error: BaseException, message: Any) -> str:
 def _speaks_for_itself(error: BaseException) -> bool:
     if isinstance(error, ChronicleError):
         return not isinstance(error, Ask)
-    # Subclasses made elsewhere fill in their own words: requests puts whole URLs into an OSError.
+    # Subclasses from elsewhere have their own texts: requests puts whole URLs into an OSError.
     return isinstance(error, _WORDED_BY_PYTHON) and type(error).__module__ == "builtins"
 
 
 def _chain(error: BaseException, seen: set[int]) -> Iterator[tuple[str, BaseException]]:
-    """The error with what led to it, oldest first, and the members of groups behind their group."""
+    """The error with what led to it, oldest first, and the members of a group after their group."""
     seen.add(id(error))
     before, joint = error.__cause__, "which was the cause of:"
     if before is None and not error.__suppress_context__:

@@ -1,1 +1,1 @@
-"""The embedded queue: messages in one SQLite file, shared by as many processes as like."""
+"""The embedded queue: messages in one SQLite file, shared by any number of processes."""

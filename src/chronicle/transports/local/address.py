@@ -1,4 +1,4 @@
-"""Which file a local URL means."""
+"""Which file a local URL refers to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chronicle.errors import SettingError
 def file_of(url: str) -> tuple[str, Path]:
     """The file as the URL writes it, and where it really is.
 
-    Links are followed, for the lock files lie beside the file: two names must not make two sets of holders.
+    Links are followed, because the lock files are next to the file: two names must not mean two sets of them.
     """
     file = url.partition(":")[2]
     if not file or file.startswith("//") or "\0" in file:
@@ -20,5 +20,5 @@ def file_of(url: str) -> tuple[str, Path]:
         )
     path = Path(os.path.realpath(file))
     if not path.parent.is_dir():
-        raise SettingError(f"the folder of {file} does not exist", f"make it first: mkdir -p {path.parent}")
+        raise SettingError(f"the folder of {file} does not exist", f"create it first: mkdir -p {path.parent}")
     return file, path

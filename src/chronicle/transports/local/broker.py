@@ -1,4 +1,4 @@
-"""What is known of the embedded queue before its file is opened."""
+"""What is known about the embedded queue before its file is opened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEEPS_DEAD_LETTERS: Final = "it keeps dead letters itself"
 
 
 def check_url(url: str, _settings: Mapping[str, str]) -> UrlFacts:
-    """It is enough that a file is named."""
+    """Check that the URL names a file; nothing else matters."""
     if not url.partition(":")[2].strip("/"):
         raise SettingError("the URL names no file", f"write local:FILE, for example {BROKER.usual_url}")
     return UrlFacts()
@@ -57,18 +57,18 @@ BROKER: Final = Broker(
     example="local:FILE",
     usual_url="local:chronicle.db",
     refuses={
-        "only_retry": "it keeps messages back itself",
+        "only_retry": "it delays messages itself",
         "management_url": KEEPS_DEAD_LETTERS,
         "allow_drop": KEEPS_DEAD_LETTERS,
     },
     unhonoured={
-        "exchange": "--exchange is not honoured: the embedded queue has no exchanges",
-        "ttl": "--ttl is not honoured: the embedded queue keeps a message until it is consumed",
-        "dead_letter": "--no-dead-letter and --dead-letter-… are not honoured: the embedded queue keeps dead "
+        "exchange": "--exchange has no effect: the embedded queue has no exchanges",
+        "ttl": "--ttl has no effect: the embedded queue keeps a message until it is consumed",
+        "dead_letter": "--no-dead-letter and --dead-letter-… have no effect: the embedded queue keeps dead "
         "letters, in QUEUE.dlq",
-        "queue_type": "--queue-type is not honoured: there is one type of queue",
-        "durable": "--no-durable is not honoured: the embedded queue is a file",
-        "retry": "--retry-delay needs no queues: the embedded queue keeps messages back itself",
+        "queue_type": "--queue-type has no effect: there is one type of queue",
+        "durable": "--no-durable has no effect: the embedded queue is a file",
+        "retry": "--retry-delay needs no queues: the embedded queue delays messages itself",
     },
     check_url=check_url,
     transport=transport,

@@ -1,15 +1,15 @@
-"""Consuming from a queue file, beside as many other processes as like.
+"""Consuming from a queue file, alongside any number of other processes.
 
 Rule 1: a message is removed by the same transaction that settles it; a process killed at any point loses
-        nothing. What it held is free again as soon as another process looks, about a second later.
-Rule 2: publishing waits for the disk. Settling does not: a power cut may bring a settled message back, and
-        never takes one away.
-Rule 3: `redelivered` and `counted` tell of tries that ended without success: a requeue, or a holder that
+        nothing. What it held is free again as soon as another process checks, about a second later.
+Rule 2: publishing waits for the disk. Settling does not: a power cut may bring a settled message back, but
+        never loses one.
+Rule 3: `redelivered` and `counted` reflect tries that ended without success: a requeue, or a holder that
         died. A message given back by a clean close was interrupted, not failed: it comes back exactly as it
         was (D-11).
-Rule 4: an idle consumer only reads, so it takes no lock from anybody.
-Rule 5: a locked file or a full disk loses no connection (stall.py). Verdicts wait until the file takes them,
-        and nothing is claimed that could not be settled: after every such trouble a proof comes first.
+Rule 4: an idle consumer only reads, so it never blocks a writer.
+Rule 5: a locked file or a full disk is not a lost connection (stall.py). Verdicts wait until they can be
+        written, and nothing is claimed that could not be settled: after a stall that is proven first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from chronicle.transports.local.verdicts import Verdicts
 from chronicle.transports.seam import Closing, Connector, Promises
 from chronicle.transports.waker import Waker
 
-LOOK: Final = 0.05  # seconds between two looks at an idle queue
+LOOK: Final = 0.05  # seconds between two checks of an idle queue
 PATROL: Final = 1.0  # seconds between two searches for dead holders
 BRIEFLY: Final = 0.1  # seconds that a turn may wait for other writers, well below the pump's pulse
 NAMED: Final = 10  # queues that an error lists
@@ -72,12 +72,12 @@ class LocalTransport:
         self._owner: Owner | None = None
         self._queue = 0
         self._stopped = False
-        self._seen = -1  # the file's data version at the last look
-        self._next: int | None = 0  # when the next message can be claimed, as far as that look told
+        self._seen = -1  # the file's data version at the last check
+        self._next: int | None = 0  # when the next message can be claimed, as of that check
         self._patrolled = 0.0
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
-        """Open the file, check the queue, free what dead processes held; how many messages wait."""
+        """Open the file, check the queue, free what dead processes held; how many messages are waiting."""
         self._let_go()
         self.machine.fire(EmbeddedEvent.OPEN)
         if stopping():
@@ -113,7 +113,7 @@ class LocalTransport:
         return waiting
 
     def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
-        """Claim what is free; sleep between looks until there is something, the time is up, or `wake`."""
+        """Claim what is free; sleep between checks until there is something, the time is up, or `wake`."""
         store, owner = self._opened()
         deadline = time.monotonic() + timeout
         while True:
@@ -129,7 +129,7 @@ class LocalTransport:
                 return ()
 
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
-        """Carry the verdicts out in one transaction; what the file does not take now is tried again later."""
+        """Carry out the verdicts in one transaction; what cannot be written now is tried again later."""
         final = self._verdicts.take_in(work, self._owner.token if self._owner is not None else None)
         if self._verdicts and not self._stall.left(time.monotonic()):
             store, _ = self._opened()
@@ -140,7 +140,7 @@ class LocalTransport:
         return final
 
     def is_empty(self) -> bool | None:
-        """Whether there is no message that nobody holds, kept back or not."""
+        """Whether there are no free messages, not even delayed ones."""
         store, _ = self._opened()
         try:
             with store.reading():
@@ -148,14 +148,14 @@ class LocalTransport:
         except Stalled:
             return None
 
-    def stop(self, patience: float) -> None:  # noqa: ARG002 - there is nobody to wait for
+    def stop(self, patience: float) -> None:  # noqa: ARG002 - there is nothing to wait for
         """Claim nothing more; what is held can still be settled."""
         self._stopped = True
         self._stall.hurry()
         self.machine.fire(EmbeddedEvent.STOP)
 
     def close(self, why: Closing = Closing.SETTLED) -> None:
-        """Give back what was not settled, untouched, and let go."""
+        """Give back what was not settled, unchanged, and close the file."""
         self._let_go()
         if why is not Closing.LOST:
             self.machine.fire(EmbeddedEvent.STOP)
@@ -177,7 +177,7 @@ class LocalTransport:
         self._waker.wake()
 
     def fileno(self) -> int | None:
-        """Nobody can tell from outside."""
+        """There is no descriptor to watch."""
         return None
 
     # --- holding ------------------------------------------------------------------------------------
@@ -192,15 +192,17 @@ class LocalTransport:
             return Owner(self._folder)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise BrokerUnreachable(f"no lock file fits beside {self.place}: the disk is full") from error
+                raise BrokerUnreachable(
+                    f"no lock file can be created next to {self.place}: the disk is full"
+                ) from error
             raise BrokerRefused(
-                f"{self._folder.name} beside {self.place} cannot be used: {error.strerror or error}",
+                f"{self._folder.name} next to {self.place} cannot be used: {error.strerror or error}",
                 "make the folder writable for this user, on a local disk",
             ) from error
 
     @contextmanager
     def _trying(self) -> Iterator[None]:
-        """Where the file may be locked or the disk full: that is told, and tried again later."""
+        """Code for which the file may be locked or the disk full: that is logged, and tried again later."""
         try:
             yield
         except Stalled as error:
@@ -208,14 +210,14 @@ class LocalTransport:
             self._stall.failed(error, time.monotonic(), len(self._verdicts))
 
     def _patrol(self, store: Store, owner: Owner) -> None:
-        """Now and then, see that nobody takes us for dead, and who is."""
+        """Now and then, check that our own lock file is still there, and whether other holders are dead."""
         now = time.monotonic()
         if now - self._patrolled < PATROL:
             return
         self._patrolled = now
         store.confirm()
         if not owner.valid:
-            raise ConnectionLost(f"the lock file {owner.token} beside {self.place} was removed")
+            raise ConnectionLost(f"the lock file {owner.token} next to {self.place} was removed")
         if not self._stall.left(now):
             with self._trying():
                 self._free_the_dead(store, owner)
@@ -236,11 +238,11 @@ class LocalTransport:
                 bury(self._folder, token, release)
         except OSError as error:
             raise ConnectionLost(
-                f"{self._folder.name} beside {self.place} cannot be used: {error.strerror}"
+                f"{self._folder.name} next to {self.place} cannot be used: {error.strerror}"
             ) from error
 
     def _claim(self, store: Store, owner: Owner, room: int) -> list[Row]:
-        """The next messages, held by us; none when the file cannot be written now."""
+        """The next messages, held by us; none if the file cannot be written now."""
         if self._stall.left(time.monotonic()):
             return []
         with self._trying():
@@ -268,7 +270,7 @@ class LocalTransport:
         return int(self._clock() * 1000)
 
     def _pause(self) -> float:
-        """How long to sleep before the next look."""
+        """How long to sleep before the next check."""
         if not self._next:
             return LOOK
         return min(LOOK, max(0.0, self._next / 1000 - self._clock()))
@@ -290,4 +292,4 @@ class LocalTransport:
 
     def _how_to_publish(self) -> str:
         where, queue = shlex.quote(f"local:{self.place}"), shlex.quote(self._name)
-        return f"put a message there first: chronicle publish --url {where} --queue {queue} FILE…"
+        return f"publish a message first: chronicle publish --url {where} --queue {queue} FILE…"

@@ -1,4 +1,4 @@
-"""What is written on a message besides its body, and the story of its death, as bytes in the file."""
+"""A message's headers and properties, and the history of its death, as bytes in the file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def story(settlement: Settlement, consumer: str, now: int) -> bytes:
 
 
 def unpack(raw: tuple[bytes | None, bytes | None]) -> Envelope:
-    """An envelope out of what `pack` and `story` made; the story hides headers of the same name."""
+    """An envelope from what `pack` and `story` made; the story overrides headers of the same name."""
     envelope, death = raw
     try:
         headers: dict[str, Any] = {} if death is None else untag(json.loads(death))

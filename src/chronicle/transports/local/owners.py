@@ -1,11 +1,11 @@
 """Who holds messages of a queue file: one locked file for every open transport.
 
-Rule 1: a holder makes and locks its file before it claims its first message. So a file that somebody else
+Rule 1: a holder creates and locks its file before it claims its first message. So a file that another process
         can lock, or that is gone, is a dead holder's, and what it held is free.
 Rule 2: the kernel keeps the lock as long as the process lives, stopped or not, and drops it at kill -9.
-        There is no clock and no heartbeat to be wrong about.
+        There is no clock and no heartbeat to go wrong.
 Rule 3: a token is used once. Whoever buries a dead holder keeps its file locked until its messages are
-        free and the file is gone, so a holder that is just being born notices and takes another token.
+        free and the file is gone, so a holder that is just starting notices and takes another token.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 TOKEN: Final = re.compile(r"\d+-[0-9a-f]{16}")
-BIRTHS: Final = 100  # tries to make a lock file; each lost one was taken for dead by somebody else
+BIRTHS: Final = 100  # tries to create a lock file; each failed one was taken for dead by another process
 
 _held: set[int] = set()
 
@@ -39,7 +39,7 @@ class Owner:
     """One holder of messages, alive as long as its lock file is locked."""
 
     def __init__(self, folder: Path) -> None:
-        """Make and lock the file; raises OSError where that is not possible."""
+        """Create and lock the file; raises OSError if that is not possible."""
         self._folder = folder
         for _ in range(BIRTHS):
             self.token = f"{os.getpid()}-{secrets.token_hex(8)}"
@@ -58,7 +58,7 @@ class Owner:
     def leave(self) -> None:
         """Remove the lock file; the folder too when this was the last one."""
         if self._fd not in _held:
-            return  # left before, or this is a forked copy and the holder lives on in the parent
+            return  # already left, or this is a forked copy and the holder lives on in the parent
         with suppress(OSError):
             os.unlink(self._folder / self.token)
         self.drop()
@@ -66,7 +66,7 @@ class Owner:
             os.rmdir(self._folder)
 
     def drop(self) -> None:
-        """Let the lock go and leave the file, as a killed process does."""
+        """Release the lock and leave the file, as a killed process does."""
         _held.discard(self._fd)
         os.close(self._fd)
         self._fd = -1
@@ -80,7 +80,7 @@ def tokens(folder: Path) -> Iterator[str]:
 
 def bury(folder: Path, token: str, release: Callable[[str], None]) -> None:
     """Release what this holder holds, if it is dead, and remove its lock file."""
-    # A token that is not of our making names no file to look at: it must not lead out of the folder.
+    # A token we did not create is not used as a file name: it must not lead out of the folder.
     path = folder / token if TOKEN.fullmatch(token) else None
     try:
         fd = None if path is None else os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -102,7 +102,7 @@ def bury(folder: Path, token: str, release: Callable[[str], None]) -> None:
 
 
 def _born(folder: Path, token: str) -> int | None:
-    """A new lock file, locked; None when somebody came in between."""
+    """A new lock file, locked; None if another process got in between."""
     path = folder / token
     folder.mkdir(mode=0o700, exist_ok=True)
     try:

@@ -1,4 +1,4 @@
-"""Putting messages into a queue file."""
+"""Publishing messages to a queue file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chronicle.transports.seam import Connector, Outgoing, nothing
 
 
 class LocalPublisher:
-    """Puts messages on a queue of a file; makes the file and the queue if they are missing."""
+    """Puts messages on a queue in a file; creates the file and the queue if they are missing."""
 
     def __init__(self, connector: Connector, *, clock: Callable[[], float] = time.time) -> None:
         self._place, self._path = file_of(connector.url)
@@ -37,7 +37,7 @@ class LocalPublisher:
         batch: Sequence[Outgoing],
         meanwhile: Callable[[], None] = nothing,  # noqa: ARG002 - there is nobody to wait for
     ) -> None:
-        """Return when all are on the disk; raise and have put none there. An empty batch makes the queue."""
+        """Return when all are on disk; if it raises, none are. An empty batch creates the queue."""
         assert self._store is not None, "a publisher is used inside its with block"
         contents = [(outgoing.body, pack(outgoing)) for outgoing in batch]
         with self._store.writing(opening=True):

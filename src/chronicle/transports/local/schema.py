@@ -1,8 +1,8 @@
-"""The file itself: how it is made, opened and recognised, and what its troubles are called.
+"""The file itself: how it is created, opened and recognised, and how its problems are reported.
 
-Rule 1: the file appears whole or not at all, readable by its owner only; one that is not ours, or is newer
+Rule 1: the file appears complete or not at all, readable by its owner only; one that is not ours, or is newer
         than we are, is left as it is.
-Rule 2: no sqlite3 error leaves this room: everything that touches the file goes through `told`.
+Rule 2: no sqlite3 error leaves this package: everything that touches the file goes through `translated`.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ PROBLEMS: Final = {
     sqlite3.SQLITE_READONLY: "cannot be written",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened",
     sqlite3.SQLITE_PERM: "cannot be opened: permission denied",
-    sqlite3.SQLITE_TOOBIG: "does not take a message of this size",
+    sqlite3.SQLITE_TOOBIG: "cannot hold a message of this size",
 }
 REMEDIES: Final = {
-    sqlite3.SQLITE_CORRUPT: "put back a copy, or name another file",
+    sqlite3.SQLITE_CORRUPT: "restore a backup, or name another file",
     sqlite3.SQLITE_NOTADB: "name another file in --url local:FILE",
     sqlite3.SQLITE_READONLY: "make the file and its folder writable for this user",
     sqlite3.SQLITE_CANTOPEN: "check that it is a file, and that it and its folder are writable for this user",
     sqlite3.SQLITE_PERM: "make the file and its folder writable for this user",
     sqlite3.SQLITE_TOOBIG: "publish a smaller message",
 }
-# What passes by itself, or when somebody makes room: the connection is as good as before.
+# What passes by itself, or when space is freed: the connection stays usable.
 PASSING: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 
@@ -72,12 +72,12 @@ class Stalled(ConnectionLost):
 
     def __init__(self, problem: str, *, needs_room: bool) -> None:
         super().__init__(problem)
-        self.needs_room = needs_room  # a person must do something about the disk
+        self.needs_room = needs_room  # someone must free space on the disk
 
 
 @contextmanager
-def told(place: str, *, opening: bool) -> Iterator[None]:
-    """Turn what SQLite reports into errors of ours."""
+def translated(place: str, *, opening: bool) -> Iterator[None]:
+    """Turn SQLite's errors into ours."""
     try:
         yield
     except sqlite3.Error as error:
@@ -91,7 +91,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def check(db: sqlite3.Connection, place: str) -> None:
-    """Refuse a file that is not ours, is newer than we are, or cannot be written."""
+    """Refuse a file that is not ours, is newer than this version, or cannot be written."""
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:
@@ -102,21 +102,21 @@ def check(db: sqlite3.Connection, place: str) -> None:
             f"{place} was written by a newer chronicle: file version {version}, this one knows {VERSION}",
             "upgrade chronicle, or name another file in --url local:FILE",
         )
-    # SQLite opens a file it may not write without a word; only a write tells.
+    # SQLite silently opens a file it may not write; only a write shows it.
     db.execute("BEGIN IMMEDIATE")
     db.execute(f"PRAGMA user_version = {VERSION}")
     db.execute("ROLLBACK")
 
 
 def create(path: Path, place: str) -> None:
-    """Make an empty queue file, unless there is one."""
+    """Create an empty queue file, unless there is one."""
     if path.exists():
         return
-    # Built aside and linked into place: of two that create at once one wins, and a kill leaves no half.
+    # Built aside and linked into place: if two create it at once one wins, and a kill leaves no partial file.
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        with told(place, opening=True):
+        with translated(place, opening=True):
             db = connect(aside)
             try:
                 db.executescript(SCHEMA)
@@ -135,7 +135,7 @@ def create(path: Path, place: str) -> None:
 
 
 def explain(error: sqlite3.Error, place: str, *, opening: bool) -> BrokerError | BrokerRefused:
-    """Say what is wrong with the file; only where nothing was begun is trying again ever called no use."""
+    """Say what is wrong with the file; only while opening is retrying ever called pointless."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     problem = f"{place} {PROBLEMS.get(code, f'does not work: {error}')}"
     if not opening and code in PASSING:

@@ -1,8 +1,8 @@
-"""A file that cannot be written at the moment: since when, when to try again, and what the log is told.
+"""A file that cannot be written at the moment: since when, when to try again, and what is logged.
 
-Rule 1: a lock or a full disk is no lost connection. What is held stays held, and nothing is handled twice.
+Rule 1: a lock or a full disk is not a lost connection. What is held stays held, and nothing is handled twice.
 Rule 2: the log gets one line when it begins and one when it is over, however many tries lie between. A lock
-        is told after a second, for neighbours often write for a moment; a full disk at once.
+        is logged after a second, because other processes often write briefly; a full disk at once.
 Rule 3: this decides; it reads no clock and never sleeps.
 """
 
@@ -17,8 +17,8 @@ from chronicle.core.notice import Notice
 from chronicle.transports.local.schema import Stalled
 
 AGAIN: Final = Backoff(0.05, 5.0)  # between two tries
-HURRIED: Final = 0.25  # the longest between them when the process is about to end
-TOLD_AFTER: Final = 1.0  # seconds of a lock
+HURRIED: Final = 0.25  # the longest wait between them when the process is about to end
+LOGGED_AFTER: Final = 1.0  # seconds of a lock
 
 BUSY: Final = "queue.busy"
 FULL: Final = "queue.full"
@@ -34,21 +34,21 @@ class Stall:
         self._tries = 0
         self._next = 0.0
         self._longest = AGAIN.maximum
-        self._told = ""
+        self._logged = ""
 
     def failed(self, error: Stalled, now: float, unsettled: int) -> None:
-        """A try did not go through; `unsettled` messages are done and wait for the file."""
+        """A try failed; `unsettled` messages are done and wait for the file."""
         if self._since is None:
             self._since = now
         self._tries += 1
         self._next = now + min(AGAIN.ceiling(self._tries), self._longest)
         event, level, remedy = BUSY, logging.WARNING, "trying again"
         if error.needs_room:
-            event, level, remedy = FULL, logging.ERROR, "make room, then it goes on by itself"
-        elif now - self._since < TOLD_AFTER:
+            event, level, remedy = FULL, logging.ERROR, "free some space; it then continues by itself"
+        elif now - self._since < LOGGED_AFTER:
             return
-        if event != self._told:
-            self._told = event
+        if event != self._logged:
+            self._logged = event
             text = f"{error}; {remedy}; {unsettled} messages wait to be settled, no new ones are taken"
             self._notices.append(Notice(event, level, text, {"unsettled": unsettled}))
 
@@ -56,12 +56,12 @@ class Stall:
         """The file was written."""
         if self._since is None:
             return
-        if self._told:
+        if self._logged:
             seconds = now - self._since
             facts = {"after_ms": round(seconds * 1000), "tries": self._tries}
             text = f"the queue file can be written again after {seconds:.1f} s"
             self._notices.append(Notice(OVER, logging.INFO, text, facts))
-        self._since, self._tries, self._next, self._told = None, 0, 0.0, ""
+        self._since, self._tries, self._next, self._logged = None, 0, 0.0, ""
 
     def left(self, now: float) -> float:
         """Seconds until the next try; 0 for now."""

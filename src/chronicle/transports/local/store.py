@@ -1,13 +1,13 @@
 """Every statement that reads or changes a queue file.
 
-Rule 1: what a message says (`contents`) is written once and never again; what happens to it (`messages`) is
+Rule 1: a message's content (`contents`) is written once and never changed; its state (`messages`) is
         a few numbers. So a dead letter is byte-identical by construction, and a claim costs the same
         whatever the size of the body.
-Rule 2: every look goes through a partial index that holds only the rows in question: a million messages
-        that wait, are kept back or are dead-lettered cost a claim nothing.
+Rule 2: every query goes through a partial index that has only the rows in question: a million messages that
+        are waiting, delayed or dead-lettered do not slow down a claim.
 Rule 3: a held row changes only under the token of its holder; a change that finds no row is the caller's to
         report.
-Rule 4: changes stand inside `writing`, looks inside `reading`. A change that failed has changed nothing.
+Rule 4: changes belong inside `writing`, queries inside `reading`. A change that failed has changed nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chronicle.errors import ConnectionLost
-from chronicle.transports.local.schema import check, connect, told
+from chronicle.transports.local.schema import check, connect, translated
 
 LEAVING: Final = 1.0  # seconds that a close may wait for other writers
 PAGE: Final = 4096
@@ -28,7 +28,7 @@ PAGE: Final = 4096
 NEXT_READY: Final = """
     SELECT 1 FROM messages INDEXED BY ready
     WHERE queue = ? AND owner IS NULL AND available_at IS NULL LIMIT 1"""
-NEXT_KEPT_BACK: Final = """
+NEXT_DELAYED: Final = """
     SELECT available_at FROM messages INDEXED BY kept_back
     WHERE queue = ? AND owner IS NULL AND available_at IS NOT NULL ORDER BY available_at LIMIT 1"""
 FREE_THE_DUE: Final = """
@@ -45,7 +45,7 @@ IF_HELD: Final = "WHERE id = ? AND owner = ? AND tries = ?"
 
 
 class Row(NamedTuple):
-    """A claimed message as it lies in the file; times are epoch milliseconds."""
+    """A claimed message as it is stored; times are epoch milliseconds."""
 
     id: int
     published_at: int
@@ -71,7 +71,7 @@ class Store:
         """Open and check the file; a `durable` connection's commits outlast a power cut, at a price."""
         self._path = path
         self._place = place
-        with told(place, opening=True):
+        with translated(place, opening=True):
             self._db = connect(path)
             try:
                 check(self._db, place)
@@ -82,13 +82,13 @@ class Store:
         self._file = _identity(path)
 
     def reading(self, *, opening: bool = False) -> AbstractContextManager[None]:
-        """Where looks belong, so that their errors are ours."""
-        return told(self._place, opening=opening)
+        """The context for queries, so that their errors become ours."""
+        return translated(self._place, opening=opening)
 
     @contextmanager
     def writing(self, *, opening: bool = False) -> Iterator[None]:
         """One transaction, all or nothing."""
-        with told(self._place, opening=opening):
+        with translated(self._place, opening=opening):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -103,12 +103,12 @@ class Store:
         self._db.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
 
     def reserve(self, pages: int, *, opening: bool = False) -> None:
-        """See that so many pages can be written; they stay set aside in the write-ahead log.
+        """Make sure that this many pages can be written; they stay reserved in the write-ahead log.
 
         With next to no cache SQLite writes the pages of a change at once instead of at its commit. The
-        rollback takes the change back and not the room: the log gets shorter only when the file is closed.
+        rollback undoes the change but keeps the space: the log gets shorter only when the file is closed.
         """
-        with told(self._place, opening=opening):
+        with translated(self._place, opening=opening):
             (cache,) = self._db.execute("PRAGMA cache_size").fetchone()
             self._db.execute("PRAGMA cache_size = 1")
             try:
@@ -120,7 +120,7 @@ class Store:
                 self._db.execute(f"PRAGMA cache_size = {cache}")
 
     def confirm(self) -> None:
-        """See that the file still has its name: what is written to a removed one is written to nowhere."""
+        """Check that the file still has its name: what is written to a removed one is lost."""
         if self._file is None or _identity(self._path) != self._file:
             raise ConnectionLost(f"{self._place} was removed or replaced while it was open")
 
@@ -155,14 +155,14 @@ class Store:
         return int(self._db.execute("PRAGMA data_version").fetchone()[0])
 
     def next_available(self, queue: int) -> int | None:
-        """When the next message can be claimed: 0 for now, None when there is none."""
+        """When the next message can be claimed: 0 for now, None if there is none."""
         if self._db.execute(NEXT_READY, (queue,)).fetchone():
             return 0
-        kept = self._db.execute(NEXT_KEPT_BACK, (queue,)).fetchone()
+        kept = self._db.execute(NEXT_DELAYED, (queue,)).fetchone()
         return None if kept is None else int(kept[0])
 
     def count(self, queue: int) -> int:
-        """Messages nobody holds, kept back or not."""
+        """Messages that are not held, delayed ones included."""
         (ready,) = self._db.execute(
             "SELECT count(*) FROM messages INDEXED BY ready"
             " WHERE queue = ? AND owner IS NULL AND available_at IS NULL",
@@ -202,7 +202,7 @@ class Store:
         return bool(changed.rowcount)
 
     def move(self, claim: Claim, queue: int, death: bytes) -> bool:
-        """Put a message on another queue, with its story and a fresh count of tries."""
+        """Move a message to another queue, with its history and a fresh count of tries."""
         changed = self._db.execute(
             f"UPDATE messages SET owner = NULL, tries = 0, redelivered = 0, queue = ?, death = ? {IF_HELD}",
             (queue, death, *claim),
@@ -215,7 +215,7 @@ class Store:
 
     def give_back(self, owner: str) -> None:
         """Free what this holder did not finish, as if it had never been handed over (D-11)."""
-        # If the file cannot be written now, the next patrol of anybody finds a holder that is gone.
+        # If the file cannot be written now, the next patrol of any process finds a holder that is gone.
         with suppress(sqlite3.Error):
             self.wait_for_others(LEAVING)
             self._db.execute("UPDATE messages SET owner = NULL WHERE owner = ?", (owner,))
@@ -226,7 +226,7 @@ class Store:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells this very file from another of the same name."""
+    """What distinguishes this very file from another of the same name."""
     try:
         found = os.stat(path)
     except OSError:

@@ -12,19 +12,19 @@ from chronicle.transports.seam import Connector
 
 
 def planned(connector: Connector) -> tuple[Step, ...]:
-    """The one thing to make, whatever else was asked for."""
+    """The one thing to create, whatever else was asked for."""
     return (Queue(connector.queue),)
 
 
 def declare(connector: Connector) -> tuple[tuple[Step, Done], ...]:
-    """Make the file and the queue, if they are missing."""
+    """Create the file and the queue, if they are missing."""
     place, path = file_of(connector.url)
     made = make_queue(path, place, connector.queue)
     return tuple((step, Done.MADE if made else Done.THERE) for step in planned(connector))
 
 
 def make_queue(path: Path, place: str, name: str) -> bool:
-    """Make the file and a queue in it; False if the queue was there."""
+    """Create the file and a queue in it; False if the queue existed."""
     create(path, place)
     store = Store(path, place, durable=True)
     try:

@@ -12,7 +12,7 @@ from chronicle.core.topology import dead_letter_queue
 from chronicle.transports.local.contents import story
 from chronicle.transports.local.store import Claim, Store
 
-GIVEN_UP: Final = "the queue file could not be written before the end"
+GIVEN_UP: Final = "the queue file could not be written before the run ended"
 
 
 class Verdicts:
@@ -27,7 +27,7 @@ class Verdicts:
         return len(self._waiting)
 
     def take_in(self, work: Sequence[Settlement], token: str | None) -> list[Settlement]:
-        """Keep what must be written; what is final without the file, with its fate."""
+        """Keep what must be written; returns what is final without writing, with its fate."""
         stale = [settlement for settlement in work if settlement.delivery.handle.owner != token]
         mine = [settlement for settlement in work if settlement.delivery.handle.owner == token]
         left = [settlement for settlement in mine if settlement.verdict.action is Action.LEAVE]
@@ -40,7 +40,7 @@ class Verdicts:
         return [*stale, *given_up, *left]
 
     def _give_up(self, left: Sequence[Settlement]) -> list[Settlement]:
-        """Nobody waits any longer for these deliveries: what was decided about them came too late."""
+        """These deliveries are no longer waited for: what was decided about them came too late."""
         leaving = {settlement.delivery for settlement in left}
         given_up = [settlement for settlement in self._waiting if settlement.delivery in leaving]
         self._waiting = [settlement for settlement in self._waiting if settlement.delivery not in leaving]
@@ -58,7 +58,7 @@ class Verdicts:
         return done
 
     def forget(self) -> None:
-        """The file is let go: its messages are free again."""
+        """The file is closed: its messages are free again."""
         self._waiting.clear()
 
     def _carry_out(self, store: Store, settlement: Settlement) -> Fate:

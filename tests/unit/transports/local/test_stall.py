@@ -1,4 +1,4 @@
-"""When a file that cannot be written is tried again, and what the log is told. The clock is passed in."""
+"""When a file that cannot be written is tried again, and what is logged. The clock is passed in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from chronicle.core.notice import Notice
 from chronicle.transports.local.schema import Stalled
-from chronicle.transports.local.stall import AGAIN, HURRIED, TOLD_AFTER, Stall
+from chronicle.transports.local.stall import AGAIN, HURRIED, LOGGED_AFTER, Stall
 
 LOCKED = Stalled("queue.db is locked", needs_room=False)
 FULL = Stalled("queue.db cannot grow", needs_room=True)
@@ -56,10 +56,10 @@ def test_a_lock_is_told_when_it_lasts_and_not_before() -> None:
     """Neighbours often write for a moment; that is no news."""
     notices: deque[Notice] = deque()
     stall = Stall(notices)
-    tries(stall, LOCKED, TOLD_AFTER * 0.9)
-    stall.passed(TOLD_AFTER)
+    tries(stall, LOCKED, LOGGED_AFTER * 0.9)
+    stall.passed(LOGGED_AFTER)
     assert not notices
-    tries(stall, LOCKED, TOLD_AFTER * 3, start=10)
+    tries(stall, LOCKED, LOGGED_AFTER * 3, start=10)
     assert [(notice.event, notice.level) for notice in notices] == [("queue.busy", logging.WARNING)]
 
 
