@@ -1,4 +1,4 @@
-"""Putting messages on a queue: batches, the wait for the broker, and an exact count at the end.
+"""Putting messages on a queue: batches, waiting for the broker, and an exact count at the end.
 
 Rule 1: a message counts when the broker has confirmed it, not when it was sent.
 Rule 2: a signal in the middle of a batch waits for that batch, so that the count stays exact; a second one
@@ -25,7 +25,7 @@ from chronicle.transports.seam import Connector, Outgoing, Publisher, nothing
 
 @runtime_checkable
 class CountsItself(Protocol):
-    """A publisher whose broker may take a part of a batch."""
+    """A publisher whose broker may accept part of a batch."""
 
     @property
     def confirmed(self) -> int: ...
@@ -38,14 +38,14 @@ class Publication:
         self._publisher = publisher
         self._done = 0
         self._busy = False
-        self.signal = 0  # the number of the one that stopped us
+        self.signal = 0  # the number of the signal that stopped us
 
     @property
     def confirmed(self) -> int:
         return self._publisher.confirmed if isinstance(self._publisher, CountsItself) else self._done
 
     def run(self, batches: Iterable[list[Outgoing]], advance: Callable[[int], None]) -> None:
-        """Publish them all; KeyboardInterrupt after a signal, and the publisher's errors as they are."""
+        """Publish them all; raises KeyboardInterrupt after a signal, and the publisher's own errors."""
         before = {number: signal.signal(number, self._handle) for number in STOPPING}
         try:
             for batch in batches:
@@ -69,7 +69,7 @@ class Publication:
 def in_batches(messages: Iterable[Delivery]) -> Iterator[list[Outgoing]]:
     """Body, headers and properties of each message, in batches.
 
-    The story of a death stays behind: what is published has all its tries before it.
+    Headers about a death are left out: what is published starts again with all its tries.
     """
     outgoing = (Outgoing(message.body, undead(message.headers), message.properties) for message in messages)
     return batched(outgoing, lambda message: len(message.body))
@@ -82,7 +82,7 @@ def reached(
     tell: Callable[[str], None],
     meanwhile: Callable[[], None] = nothing,
 ) -> Iterator[Publisher]:
-    """A connected publisher; an absent broker is tried again until the time is over (D-9)."""
+    """A connected publisher; an absent broker is retried until the time is up (D-9)."""
 
     def connected(stopping: Callable[[], bool]) -> Publisher:
         return open_publisher(connector, stopping).__enter__()
