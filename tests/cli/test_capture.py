@@ -95,7 +95,7 @@ def test_three_thousand_messages_are_copied_and_stay_in_order(place: Place, tmp_
     place.publish(sent)
     said = place.capture(tmp_path, "copy.jsonl")
     assert (said.code, said.problems) == (0, [])
-    assert said.out == f"3000 messages of {place.queue} in copy.jsonl; all are still in the queue\n"
+    assert said.out == f"3000 messages of {place.queue} copied to copy.jsonl; all are still in the queue\n"
     assert bodies(tmp_path / "copy.jsonl") == sent
     assert place.drain(3000) == sent
     assert (tmp_path / "copy.jsonl").stat().st_mode & 0o777 == 0o600
@@ -195,7 +195,7 @@ def test_what_is_kept_back_is_not_waited_for_for_ever(local: Place, tmp_path: Pa
         db.execute("UPDATE messages SET available_at = 99999999999999 WHERE id = 2")
     said = local.capture(tmp_path, "copy.jsonl")
     assert said.code == 0
-    assert "1 more waited at the start" in said.err
+    assert "1 more were waiting at the start" in said.err
     assert bodies(tmp_path / "copy.jsonl") == [b"1"]
 
 

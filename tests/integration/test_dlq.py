@@ -277,7 +277,7 @@ def test_export_writes_records_for_their_owner_and_drop_exports_first(house: Dea
     assert [record["body"]["json"]["actionId"] for record in records] == [1, 2]
     assert house.depth(house.dlq) == 3
     nowhere = house.dlq_command("export", "dead.jsonl", CHRONICLE_URL="amqp://127.0.0.1:1/")
-    assert (nowhere.code, "exists already" in nowhere.err) == (2, True)  # before it connects
+    assert (nowhere.code, "already exists" in nowhere.err) == (2, True)  # before it connects
     assert house.dlq_command("drop").code == 2  # nobody to ask
     assert house.depth(house.dlq) == 3
     assert house.dlq_command("drop", "--yes", "--match", "id=2").code == 0

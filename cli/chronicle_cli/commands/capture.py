@@ -1,4 +1,4 @@
-"""`chronicle capture`: copy the messages of a queue to a file and leave them where they are."""
+"""`chronicle capture`: copy the messages of a queue to a file and leave them in the queue."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ chronicle replay --syncer my_crm:sync messages.jsonl
 @options.startup_timeout
 @option(
     Group.BOUNDS, "--limit", type=POSITIVE, metavar="N", envvar="CHRONICLE_LIMIT",
-    help="At most so many messages, from the head of the queue.  [default: all that wait]",
+    help="At most this many messages, from the head of the queue.  [default: all that are waiting]",
 )  # fmt: skip
 @option(
     Group.BOUNDS, "--max-deliveries", type=POSITIVE, default=10, metavar="N",
     envvar="CHRONICLE_MAX_DELIVERIES",
-    help="Stop at a message that a quorum queue has handed out more often than this: beyond its limit (20 "
+    help="Stop at a message that a quorum queue has delivered more often than this: beyond its limit (20 "
     "unless set otherwise) such a queue dead-letters or drops it.",
 )  # fmt: skip
 @options.encrypt
@@ -47,18 +47,18 @@ chronicle replay --syncer my_crm:sync messages.jsonl
 def command(
     ctx: click.Context, /, file: str, limit: int | None, max_deliveries: int, encrypt: bool, **_: Any
 ) -> int:
-    """Copy the messages of a queue to a file and leave them where they are.
+    """Copy the messages of a queue to a file and leave them in the queue.
 
-    FILE is made for its owner only and must not exist. It holds one record per line: the body as it came,
-    headers, and where it stood. What waits at the start is copied, in order; all of it is held meanwhile and
-    given back at the end.
+    FILE is created with mode 600 and must not exist yet. It has one record per line: the body as it came,
+    headers, and where it came from. The messages waiting at the start are copied, in order; all of them are
+    held meanwhile and returned at the end.
 
-    The embedded queue is left exactly as it was. RabbitMQ marks what was handed out as redelivered, so the
-    next failure of such a message is its last under requeue-once; a quorum queue counts a try. To capture
-    without that, and with the outcome of every message, use `consume --capture`.
+    The embedded queue is left exactly as it was. RabbitMQ marks the messages as redelivered, so under
+    requeue-once the next failure of each is its last; a quorum queue counts a delivery. To capture without
+    that, and with the outcome of every message, use `consume --capture`.
 
-    With --encrypt the file is encrypted with a passphrase (CHRONICLE_PASSPHRASE, the file
-    CHRONICLE_PASSPHRASE_FILE names, or asked for) or with the key in the file CHRONICLE_SEAL_KEY_FILE names.
+    With --encrypt the file is encrypted with a passphrase (from CHRONICLE_PASSPHRASE, the file named by
+    CHRONICLE_PASSPHRASE_FILE, or a prompt) or with the key in the file named by CHRONICLE_SEAL_KEY_FILE.
     """
     where = options.where_of(ctx)
     report.note(where.notice)
@@ -79,7 +79,7 @@ def command(
                 tell=report.warn,
                 advance=advance,
             )
-            with stop_on_signal(copying.stop, lambda: report.last_words("ended at once")):
+            with stop_on_signal(copying.stop, lambda: report.last_words("stopped at once")):
                 copied = copying.run()
         capture.close()
     except OSError as error:
@@ -93,22 +93,24 @@ def command(
 
 
 def give_up(capture: CaptureFile, file: str, queue: str) -> None:
-    """Close a capture that ends early; one without a message in it is taken away again."""
+    """Close a capture that ends early; one without a message in it is removed."""
     with suppress(OSError):
         capture.close()
         if not capture.count:
             os.unlink(file)
             return
-    report.note(f"{file} is not complete: it has {capture.count} messages; all are still in {queue}")
+    report.note(f"{file} is incomplete: it has {capture.count} messages; all are still in {queue}")
 
 
 def told(copied: Copied, file: str, queue: str) -> int:
     """Say what is in the file; the exit code."""
-    click.echo(f"{copied.count} messages of {queue} in {file}; all are still in the queue")
+    click.echo(f"{copied.count} messages of {queue} copied to {file}; all are still in the queue")
     if copied.stopped:
-        report.problem("interrupted: the file is not complete")
+        report.problem("interrupted: the file is incomplete")
         return Exit.RETURNED
     if copied.count < copied.wanted:
         missed = copied.wanted - copied.count
-        report.warn(f"{missed} more waited at the start: others hold them, or they are kept back")
+        report.warn(
+            f"{missed} more were waiting at the start: other consumers hold them, or they are delayed"
+        )
     return Exit.DONE

@@ -1,9 +1,9 @@
 """Snapshot a queue into a capture: everything is read, nothing is removed.
 
-Rule 1: the copy is what waited when it began, at most the limit, in the queue's order. What is published
+Rule 1: the copy is what was waiting when it began, at most the limit, in the queue's order. What is published
         meanwhile is not in it.
-Rule 2: a broker that counts how often it has handed a message out, and beyond its limit dead-letters or drops
-        it, is not asked for one that comes near that: it ends the copying.
+Rule 2: some brokers count how often they have delivered a message, and beyond a limit dead-letter or drop it.
+        A message that comes near that limit ends the copying.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Copied:
     """How a copy ended."""
 
     count: int
-    wanted: int  # what waited at the start, or the limit
+    wanted: int  # how many were waiting at the start, or the limit
     stopped: bool = False
 
 

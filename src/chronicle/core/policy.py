@@ -1,9 +1,9 @@
 """What becomes of a message.
 
-Rule 1: every outcome turns into a verdict here and nowhere else. Who finds out later that a verdict cannot be
-        carried out as it is brings the fact here and gets another one.
+Rule 1: every outcome turns into a verdict here and nowhere else. Code that finds out later that a verdict
+        cannot be carried out asks here for another one.
 Rule 2: this file knows no broker, no clock and no thread.
-Rule 3: only Synced is acknowledged, unless the operator asked for `--on-failure ack` by name.
+Rule 3: only Synced is acknowledged, unless the operator explicitly asked for `--on-failure ack`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FAILURE_FORMS: Final = tuple("retry:N" if on is OnFailure.RETRY else on.value fo
 
 
 def parse_on_failure(text: str) -> tuple[OnFailure, int]:
-    """What a failed message gets, and with `retry:N` how many tries. Raises ValueError with what it takes."""
+    """What a failed message gets, and how many tries (`retry:N`). Raises ValueError with the valid forms."""
     word, colon, number = text.partition(":")
     if word == OnFailure.RETRY:
         if not re.fullmatch(r"[0-9]{1,9}", number) or int(number) < 1:
@@ -89,10 +89,10 @@ class Policy:
     on_exception: OnException = OnException.EXIT
     on_exhausted: OnExhausted = OnExhausted.DROP
     max_retries: int | None = None
-    max_attempts: int = 5  # of OnFailure.RETRY: so many tries, then the dead letters (R-003-12)
+    max_attempts: int = 5  # of OnFailure.RETRY: this many tries, then the dead letters (R-003-12)
     retry_delays: tuple[float, ...] = RETRY_DELAYS  # the last one repeats
     rehearsal: bool = False  # replay and tests: no waiting, and no try after the tenth
-    trial: bool = False  # a dead letter is tried where it lies: what is not synced stays dead
+    trial: bool = False  # a dead letter is tried in place: what is not synced stays dead
 
 
 REHEARSED_TRIES: Final = 10
@@ -109,18 +109,18 @@ def decide(outcome: Outcome, delivery: Delivery, policy: Policy) -> Verdict:
 
 
 def tried(verdict: Verdict) -> Verdict:
-    """What a verdict means for a dead letter that is only being tried: nothing but success takes it away."""
+    """What a verdict means for a dead letter that is only being tried: only success removes it."""
     if verdict.action in (Action.ACK, Action.LEAVE):
         return verdict
     return Verdict(Action.DEAD_LETTER, verdict.reason)
 
 
 def rehearsed(verdict: Verdict, delivery: Delivery) -> Verdict:
-    """The same without waiting; what would be tried for ever ends, so that a rehearsal does."""
+    """The same without waiting; what would be retried forever ends, so that a rehearsal does."""
     if verdict.action is not Action.REQUEUE:
         return verdict
     if delivery.attempts >= REHEARSED_TRIES:
-        return Verdict(Action.DEAD_LETTER, f"{verdict.reason}; in earnest it would be tried again and again")
+        return Verdict(Action.DEAD_LETTER, f"{verdict.reason}; a real run would keep retrying it")
     return Verdict(Action.REQUEUE, verdict.reason)
 
 
@@ -154,7 +154,7 @@ def _decide(outcome: Outcome, delivery: Delivery, policy: Policy) -> Verdict:
         case Interrupted():
             return Verdict(Action.LEAVE, "interrupted")
         case Revoked():
-            return Verdict(Action.LEAVE, "taken back before it was started")
+            return Verdict(Action.LEAVE, "taken back before it started")
     assert_never(outcome)
 
 
@@ -176,8 +176,8 @@ def _failed(reason: str, delivery: Delivery, policy: Policy) -> Verdict:
 def retry(reason: str, delivery: Delivery, policy: Policy, after: float | None = None) -> Verdict:
     """Another try after the delay of this step, as long as there are tries left (D-2, R-003-23, 24).
 
-    A syncer that names a time gets the shortest step that is long enough, or the longest there is: on some
-    brokers only these have a queue to wait in.
+    A syncer that names a time gets the shortest step that is long enough, or else the longest step: on some
+    brokers only these steps have a queue to wait in.
     """
     tries = delivery.attempts
     if tries >= policy.max_attempts:
@@ -192,15 +192,15 @@ def retry(reason: str, delivery: Delivery, policy: Policy, after: float | None =
 def requeue_once(reason: str, delivery: Delivery) -> Verdict:
     """One more try, then the dead letters (R-004-33).
 
-    It reads the redelivered flag and not the attempts: in a retry loop made of a dead-letter exchange
-    and a TTL every round comes back with the flag cleared and is entitled to its two tries.
+    It reads the redelivered flag and not the attempts: in a retry loop built from a dead-letter exchange
+    and a TTL, every round comes back with the flag cleared and gets its two tries.
     """
     if delivery.redelivered:
         return Verdict(Action.DEAD_LETTER, reason)
     return Verdict(Action.REQUEUE, reason)
 
 
-# --- what is found out about a verdict later on ---------------------------------------------------------
+# --- when a verdict turns out not to work as it is ------------------------------------------------------
 
 
 def grown(verdict: Verdict, tries: int) -> Verdict:
@@ -209,17 +209,18 @@ def grown(verdict: Verdict, tries: int) -> Verdict:
 
 
 def held(verdict: Verdict, longest: float) -> Verdict:
-    """The verdict with a delay for which a message can be kept back here; it may ask again after that."""
+    """The verdict with a delay short enough to hold the message here; the syncer may ask again after that."""
     if verdict.delay is None or verdict.delay <= longest:
         return verdict
-    told = f"kept back for {longest:g}s at a time, not for {verdict.delay:g}s"
-    return replace(verdict, delay=longest, reason=f"{verdict.reason}; {told}")
+    note = f"held for at most {longest:g}s at a time, not for {verdict.delay:g}s"
+    return replace(verdict, delay=longest, reason=f"{verdict.reason}; {note}")
 
 
 def cannot_move(verdict: Verdict, obstacle: str, *, broker_can: bool) -> Verdict:
     """What becomes of a message that cannot be moved as its verdict says.
 
-    The broker dead-letters it, if it can do that without losing it; else it stays in its queue, loudly.
+    The broker dead-letters it, if it can do that without losing it; otherwise it stays in its queue, and the
+    reason says so.
     """
     if broker_can:
         return Verdict(Action.DEAD_LETTER, f"{verdict.reason}; {obstacle}, so the broker dead-letters it")

@@ -1,1 +1,1 @@
-"""Dead letters at work: reading them, bringing them back, writing them to files."""
+"""Working with dead letters: reading them, bringing them back, writing them to files."""

@@ -1,6 +1,6 @@
 """Writing dead letters to a file, and dropping them.
 
-Rule: what is dropped is removed after it was seen on the disk, batch by batch; with no file it is just gone.
+Rule: what is dropped is removed only once it is on disk, batch by batch; without a file it is simply gone.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from chronicle.transports.seam import Reader
 
 
 class RecordWriter(Protocol):
-    """Where records go; all of it raises OSError."""
+    """Where records go; every method may raise OSError."""
 
     def write(self, records: Sequence[dict[str, Any]]) -> None: ...
 
     def sync(self) -> None:
-        """Return when what was written is on the disk."""
+        """Return when what was written is on disk."""
 
     def close(self) -> None:
-        """This was all."""
+        """Nothing more will be written."""
 
 
 class Export:
@@ -90,6 +90,6 @@ class Export:
 
 
 def story(letter: Letter) -> dict[str, Any]:
-    """What chronicle read out of the headers, for people who read the file."""
+    """What chronicle read from the headers, for people who read the file."""
     death = letter.death
     return {"came_from": letter.home, "reason": death.reason, "attempts": death.attempts}

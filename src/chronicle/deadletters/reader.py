@@ -1,8 +1,8 @@
 """Reading a dead-letter queue: what was there at the start, once; what is not removed stays.
 
 Rule 1: a message that dies again meanwhile goes to the end of the queue and is not seen twice in one run.
-Rule 2: no number of looks loses a letter: one that the broker has handed out too often is refreshed if it
-        stays (RB10).
+Rule 2: looking never loses a letter, however often: one that the broker has delivered too often is refreshed
+        if it stays (RB10).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from chronicle.errors import NoSuchQueue
 from chronicle.transports.catalog import open_reader
 from chronicle.transports.seam import Connector, OnWorn, Reader, Reading
 
-AHEAD: Final = 1000  # for those who remove what they read: what the broker hands out ahead is kept in memory
-WORN_AFTER: Final = 3  # deliveries; far below any sensible limit: a killed look counts as well
+AHEAD: Final = 1000  # for callers that remove what they read: what the broker sends ahead is kept in memory
+WORN_AFTER: Final = 3  # deliveries; far below any sensible limit: a look that was killed counts as well
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def dead_letters(
     startup_timeout: float = 0.0,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Reader]:
-    """The dead letters of one queue, to be read from the oldest on; `connector` names the queue itself."""
+    """The dead letters of one queue, oldest first; `connector` names the dead-letter queue itself."""
     reader = open_reader(connector, Reading(ahead, OnWorn.REFRESH, worn_after))
     with ExitStack() as opened:
         try:
@@ -40,8 +40,8 @@ def dead_letters(
 
 
 def no_letters(connector: Connector) -> NoSuchQueue:
-    """What to say when there is no such queue of dead letters."""
+    """The error when there is no such dead-letter queue."""
     return NoSuchQueue(
-        f"there is no queue {connector.queue!r} of dead letters",
-        "nothing has died yet, or they are kept elsewhere: name that queue with --dlq",
+        f"there is no dead-letter queue {connector.queue!r}",
+        "nothing has died yet, or the dead letters are in another queue: name it with --dlq",
     )

@@ -1,9 +1,9 @@
 """Moving dead letters back to work.
 
-Rule 1: publish, confirm, then remove (RB7). A process killed in between leaves a message in both queues, at
-        most a batch of them, and never in none.
+Rule 1: publish, confirm, then remove (RB7). A process killed in between leaves at most one batch in both
+        queues, and never a message in neither.
 Rule 2: a stop is obeyed between two batches, so what was published is also removed.
-Rule 3: a target that refuses costs nobody anything: its messages stay, and the others go on.
+Rule 3: a target that refuses does not hold up the rest: its messages stay, and the others go.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Tally:
 
     @property
     def failed(self) -> int:
-        """Those that should have gone and stay."""
+        """Those that should have gone but stay."""
         return self.stays.total() - self.stays[Why.OTHER]
 
     def stay(self, letter: Letter, why: Why) -> None:
@@ -94,7 +94,7 @@ class Redrive:
         self.tally.stopped = reason
 
     def run(self, advance: Callable[[int], None]) -> Tally:
-        """Work through all that were there at the start; raises BrokerError, and the tally stays true."""
+        """Work through all that were there at the start; raises BrokerError, with the tally still correct."""
         self.tally.present = self._letters.present
         with self._open:
             while not self.tally.stopped and (wanted := self._wanted()):
@@ -152,7 +152,7 @@ class Redrive:
         self._pace.spend(number)
 
     def _publisher(self, queue: str) -> Publisher:
-        """The publisher for this queue, connected; raises BrokerRefused as long as the run lasts."""
+        """The publisher for this queue, connected; a queue that refused once raises BrokerRefused every time."""
         if queue in self.tally.refusals:
             raise self.tally.refusals[queue]
         if queue not in self._publishers:
@@ -169,6 +169,6 @@ class Redrive:
 
 
 def outgoing(pair: tuple[Delivery, Letter]) -> Outgoing:
-    """A dead letter as a message again: the body as it came, without the story of its death (Z6)."""
+    """A dead letter as a message again: the body as it came, without the headers about its death (Z6)."""
     delivery, _ = pair
     return Outgoing(delivery.body, revived(delivery.headers), delivery.properties)

@@ -1,12 +1,12 @@
-"""Running today's syncer over dead letters where they lie: a transport around a reader of their queue.
+"""Running the current syncer over dead letters in place: a transport around a reader of their queue.
 
-Rule 1: what the syncer took (True) is removed. Everything else stays, with today's reason: it is published
-        to the same queue again, confirmed, and then the old one is removed.
+Rule 1: what the syncer handled (True) is removed. Everything else stays, with the new reason: it is published
+        to the same queue again, confirmed, and then the old copy is removed.
 Rule 2: as many as were there at the start are handed out and no more; those that stay go to the end.
-Rule 3: a letter that cannot be published again, and one that nobody handles because the run ends, stays
+Rule 3: a letter that cannot be published again, and one that is not handled because the run ends, stays
         exactly as it is.
-Rule 4: the reader and the publisher live and end together. What was read before that is stale: it is with
-        the broker, and a copy would make it two.
+Rule 4: the reader and the publisher open and close together. What was read before that is stale: the broker
+        has it, and publishing it again would duplicate it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost
 from chronicle.transports.publishing import publish_batches
 from chronicle.transports.seam import Closing, Outgoing, Promises, Publisher, Reader
 
-ANSWER: Final = 5.0  # seconds for an answer of the broker
+ANSWER: Final = 5.0  # seconds for the broker to answer
 
 
 class VerifyTransport:
@@ -98,7 +98,7 @@ class VerifyTransport:
         self.others += len(batch) - len(meant)
         self.tried += len(meant)
         if not self._room():
-            # Those that stay come to the end of the queue now: they are left to the broker.
+            # What comes now are the letters that stayed, from the end of the queue: leave them to the broker.
             self._reader.stop(ANSWER)
         return meant
 
@@ -114,7 +114,7 @@ class VerifyTransport:
                 removable.append(one)
             else:
                 failing.append(one)
-        # Published before anything is removed: what this raises leaves all of them with the broker.
+        # Published before anything is removed: if this raises, the broker still has all of them.
         removable += self._published_again(failing)
         if removable:
             self._reader.remove([one.delivery for one in removable])
@@ -146,7 +146,7 @@ class VerifyTransport:
         self._reader.wake()
 
     def fileno(self) -> int | None:
-        return None  # what the reader has fetched ahead makes nothing readable
+        return None  # what the reader has fetched ahead makes no descriptor readable
 
     def _room(self) -> int:
         """How many more may be handed out."""
@@ -160,7 +160,7 @@ class VerifyTransport:
         return matches(letter_of(delivery, self._queue), self._conditions, self._milliseconds())
 
     def _published_again(self, failing: Sequence[Settlement]) -> Sequence[Settlement]:
-        """Publish these with today's reason; those for which that was possible. Raises ConnectionLost."""
+        """Publish these with the new reason; returns those that could be. Raises ConnectionLost."""
         sound = [one for one in failing if not one.delivery.envelope.fault]
         again: list[Settlement] = []
         if sound:
@@ -171,7 +171,7 @@ class VerifyTransport:
                 ):
                     again += batch if problem is None else ()
             except BrokerRefused:
-                pass  # it may take them another day
+                pass  # it may accept them another time
             except BrokerUnreachable as error:
                 raise ConnectionLost(str(error)) from None
         for one in failing:

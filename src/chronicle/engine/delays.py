@@ -1,7 +1,7 @@
-"""Where a verdict waits for its time: requeues with a delay, on brokers that cannot keep one back.
+"""Where verdicts wait until they are due: requeues with a delay, on brokers that cannot delay a message.
 
-A message on the shelf is unsettled: it takes room in the prefetch window and goes back to the broker if the
-process dies. Everything else passes straight through.
+A message that waits here is unsettled: it takes a place in the prefetch window and goes back to the broker if
+the process dies. Everything else passes straight through.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from chronicle.core.policy import cannot_move, grown, held
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.transports.seam import DeadLetterKeeper, Promises
 
-FORGED = "its forged x-death header would make the broker lose it when it is dead-lettered"
+FORGED = "its forged x-death header would make the broker lose it while dead-lettering it"
 
 
 class Tries:
     """How often this process has seen a message fail, by queue and body, for brokers that do not count.
 
-    A classic RabbitMQ queue leaves no trace of a plain requeue but one flag. The memory is bounded and
-    forgets the oldest; forgetting makes a delay short again and nothing worse.
+    A classic RabbitMQ queue records a plain requeue only in one flag. The memory is bounded and forgets the
+    oldest; forgetting only makes a delay short again.
     """
 
     def __init__(self, limit: int = 10_000) -> None:
@@ -51,13 +51,13 @@ class Delays:
         self._broker_moves = promises.dead_letters is DeadLetterKeeper.BROKER
         self._tries = None if promises.counts else Tries()
         self._ready: list[Settlement] = []
-        self._sent: list[Settlement] = []  # with the transport, and not known to be final
+        self._sent: list[Settlement] = []  # given to the transport, and not known to be final
         self._later: list[tuple[float, int, Settlement]] = []
         self._order = count()
         self._hurried = False
 
     def extend(self, left: Iterable[Settlement]) -> None:
-        """Pass these straight through: deliveries that nobody handles here."""
+        """Pass these straight through: deliveries that are not handled here."""
         self._ready.extend(left)
 
     def put(self, settlement: Settlement, now: float) -> None:
@@ -65,7 +65,7 @@ class Delays:
         is_moved = self._broker_moves and verdict.action is Action.DEAD_LETTER
         if is_moved and breaks_the_broker(settlement.delivery.headers):
             verdict = settlement.verdict = cannot_move(verdict, FORGED, broker_can=False)
-        # A retry is kept back by the transport itself, always (D-2).
+        # A retry is always delayed by the transport itself (D-2).
         if verdict.action is not Action.REQUEUE or verdict.delay == 0:
             self._ready.append(settlement)
             return
@@ -90,7 +90,7 @@ class Delays:
         return ready
 
     def told(self) -> None:
-        """The transport has said what became final; the rest waits for the broker's word."""
+        """The transport has said what became final; the rest waits for the broker."""
         self._sent = [settlement for settlement in self._sent if settlement.fate is Fate.OPEN]
 
     def wait(self, now: float) -> float:
@@ -98,11 +98,11 @@ class Delays:
         return max(0.0, self._later[0][0] - now) if self._later else float("inf")
 
     def send_again(self) -> None:
-        """The connection is gone and the verdicts still count: what was not confirmed is sent once more."""
+        """The connection is gone but the verdicts still count: what was not confirmed is sent once more."""
         self._ready, self._sent = [*self._sent, *self._ready], []
 
     def release_revoked(self) -> None:
-        """Let go of what the transport has taken back: nothing is gained by waiting."""
+        """Release what the transport has taken back: there is no point in waiting."""
         if any(_is_revoked(settlement) for _, _, settlement in self._later):
             self._ready.extend(settlement for _, _, settlement in self._later if _is_revoked(settlement))
             self._later = [entry for entry in self._later if not _is_revoked(entry[2])]
@@ -115,7 +115,7 @@ class Delays:
         self._later.clear()
 
     def empty(self) -> list[Settlement]:
-        """The connection is gone: what was on its way, or waited here, is the broker's again."""
+        """The connection is gone: what was on its way, or waiting here, is back with the broker."""
         left = [*self._sent, *self._ready, *(settlement for _, _, settlement in self._later)]
         self._sent.clear()
         self._ready.clear()

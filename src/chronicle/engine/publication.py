@@ -38,14 +38,14 @@ class Publication:
         self._publisher = publisher
         self._done = 0
         self._busy = False
-        self.signal = 0  # the number of the one that stopped us
+        self.signal = 0  # the number of the signal that stopped us
 
     @property
     def confirmed(self) -> int:
         return self._publisher.confirmed if isinstance(self._publisher, CountsItself) else self._done
 
     def run(self, batches: Iterable[list[Outgoing]], advance: Callable[[int], None]) -> None:
-        """Publish them all; KeyboardInterrupt after a signal, and the publisher's errors as they are."""
+        """Publish them all; raises KeyboardInterrupt after a signal, and the publisher's own errors."""
         before = {number: signal.signal(number, self._handle) for number in STOPPING}
         try:
             for batch in batches:

@@ -1,4 +1,4 @@
-"""Reading a queue without an engine: the wait for the broker, and the end in every case."""
+"""Reading a queue without an engine: waiting for the broker, and closing the reader whatever happens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def reading(
     tell: Callable[[str], None],
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[Reader]:
-    """The reader, open; an absent broker is tried again until the time is over or somebody stops it (D-9)."""
+    """The reader, open; an absent broker is retried until the time is up or the caller stops it (D-9)."""
 
     def opened() -> None:
         try:
@@ -35,7 +35,7 @@ def reading(
         reader.close(Closing.LOST)
         raise
     except Exception:
-        with suppress(ChronicleError):  # what is under way says more
+        with suppress(ChronicleError):  # the first error says more
             reader.close()
         raise
     except BaseException:

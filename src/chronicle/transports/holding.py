@@ -1,14 +1,14 @@
-"""A reader for brokers that hand a message out and take it back when nobody settles it.
+"""A reader for brokers that deliver a message and take it back when it is not settled.
 
-Rule 1: everything is received, nothing is settled but what is removed, and the rest is given back at the end.
-        A process killed at any point leaves it in the queue.
-Rule 2: a broker hands one consumer only so many messages. Who reads more gets a further consumer; the earlier
-        ones take no more, hold on to theirs and are served.
-Rule 3: all have stopped before the first lets go, since a consumer with room left would be handed the others'
-        messages; and they let go in the order they were opened, so that the queue keeps its own.
+Rule 1: everything is received, only what is removed is settled, and the rest is returned at the end. A
+        process killed at any point leaves it in the queue.
+Rule 2: a broker delivers only so many messages to one consumer. To read more, another consumer is opened; the
+        earlier ones take no more, hold on to theirs and are kept alive.
+Rule 3: all consumers stop before the first one closes, since one with room left would be handed the others'
+        messages; and they close in the order they were opened, so that the queue keeps its order.
 Rule 4: as many as were there at the start are read and no more: what is published meanwhile goes to the end.
-Rule 5: nothing waits for ever. It is over when the broker says that nothing waits, or hands nothing out for a
-        while: others hold the rest, or it is kept back.
+Rule 5: nothing waits forever. It ends when the broker says that nothing is waiting, or delivers nothing for a
+        while: other consumers hold the rest, or it is delayed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from chronicle.core.settlement import Fate, Settlement
 from chronicle.errors import BrokerError, BrokerUnreachable, ConnectionLost
 from chronicle.transports.seam import Closing, Connector, Reading, Transport
 
-WIDEST: Final = 65535  # messages one consumer may hold; AMQP has room for no larger number
+WIDEST: Final = 65535  # messages one consumer may hold; the largest number AMQP can express
 GROWTH: Final = 8
 QUIET: Final = 5.0  # seconds without a message
 TURN: Final = 0.05  # seconds
 
 
 class Held(NamedTuple):
-    """The handle of what was read: who holds it, and the holder's own handle."""
+    """The handle of what was read: which transport holds it, and that transport's own handle."""
 
     holder: Transport
     handle: Any
@@ -79,7 +79,7 @@ class HoldingReader:
     def read(self, room: int, timeout: float) -> Sequence[Delivery] | None:
         left = self.present - self._seen
         if left <= 0 or not self._holders:
-            self.stop(QUIET)  # what comes from now on is left alone: what the broker hands out, it marks
+            self.stop(QUIET)  # no more deliveries: the broker marks everything it delivers
             return None
         if self._held >= self._window:
             self._window = min(self._window * GROWTH, WIDEST)
@@ -97,7 +97,7 @@ class HoldingReader:
         self._quiet += self._clock() - began
         if self._saw_empty or self._quiet >= QUIET:
             return None
-        # What the broker pushed before it answered is here by now: the turn that follows brings it.
+        # What the broker pushed before it answered is here by now: the next turn returns it.
         self._saw_empty = bool(self._holders[-1].is_empty())
         return ()
 
@@ -110,10 +110,10 @@ class HoldingReader:
             by_holder.setdefault(held.holder, []).append(Settlement(its_own, Synced(), ACKED))
         for holder, work in by_holder.items():
             if holder not in self._holders:
-                raise ConnectionLost(f"{self.place}: what it was read on is closed")
+                raise ConnectionLost(f"{self.place}: the connection it was read on is closed")
             settled = list(holder.settle(work))
             deadline = self._clock() + QUIET
-            while len(settled) < len(work) and self._clock() < deadline:  # a locked file takes it later
+            while len(settled) < len(work) and self._clock() < deadline:  # a locked file takes a while
                 holder.receive(0, TURN)
                 settled += holder.settle(())
             if holder is self._holders[-1]:
@@ -130,7 +130,7 @@ class HoldingReader:
             holder.stop(patience)
 
     def close(self, why: Closing = Closing.SETTLED) -> None:
-        # Also without a connection: where one of several is lost, the others have an order to keep.
+        # Also after a lost connection: if one of several is lost, the others still keep their order.
         how = Closing.DEADLINE if why is Closing.DEADLINE else Closing.SETTLED
         if len(self._holders) > 1 and how is Closing.SETTLED:
             with suppress(BrokerError):

@@ -1,4 +1,4 @@
-"""Publishing many messages: in batches, and around those that cannot be sent at all."""
+"""Publishing many messages: in batches, skipping those that cannot be sent at all."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def publish_batches(
     outgoing: Callable[[T], Outgoing],
     meanwhile: Callable[[], None] = nothing,
 ) -> Iterator[tuple[list[T], InvalidMessage | None]]:
-    """Publish in order: batch by batch what the broker has confirmed, or one item and why it cannot be sent.
+    """Publish in order; yields each batch the broker has confirmed, or one item and why it cannot be sent.
 
-    Whoever removes what was published does so before the next batch goes out.
+    A caller that removes what was published does so before the next batch goes out.
     """
     for batch in batched(((item, outgoing(item)) for item in items), lambda pair: len(pair[1].body)):
         try:
@@ -45,7 +45,7 @@ def publish_batches(
             if len(batch) == 1:
                 yield [batch[0][0]], error
             else:
-                # It stands for one of them: alone, each shows whether it is the one.
+                # One of them is at fault: sent one by one, they show which.
                 for item, _ in batch:
                     yield from publish_batches(publisher, [item], outgoing, meanwhile)
         else:

@@ -1,4 +1,4 @@
-"""The last words of a pass over dead letters: what moved, what stays and why, what nobody looked at."""
+"""The closing report of a pass over dead letters: what moved, what stays and why, what was not looked at."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def moved(tally: Tally, verb: str) -> str:
 
 
 def stays(tally: Tally) -> Iterator[str]:
-    """Why the others stay; those that should have gone are named."""
+    """Why the others stay; those that should have gone are listed."""
     if not tally.stays:
         return
     reasons = ", ".join(f"{times} {why}" for why, times in tally.stays.most_common())
@@ -49,6 +49,6 @@ def name_of(letter: Letter) -> str:
 
 
 def interrupted(tally: Tally) -> int:
-    """Say so; the exit code."""
-    report.problem(f"interrupted by {tally.stopped}: what was not finished is still in the dead letters")
+    """Report the interruption; the exit code."""
+    report.problem(f"interrupted by {tally.stopped}: what was not finished is still in the dead-letter queue")
     return 128 + signal.Signals[tally.stopped]

@@ -32,7 +32,7 @@ STDOUT: Final = "-"
 
 
 class LazyFile:
-    """A file of records, made when there is one to write; readable for its owner only."""
+    """A file of records, created when there is one to write, with mode 600."""
 
     def __init__(self, path: str, *, new: bool) -> None:
         self.path = path
@@ -71,7 +71,7 @@ class Stdout:
 @click.argument("file", metavar="FILE")
 @dlq_options.where
 @dlq_options.match
-@dlq_options.limit("At most so many, from the oldest on.  [default: all]")
+@dlq_options.limit("At most this many, oldest first.  [default: all]")
 @dlq_options.max_deliveries
 @dlq_options.reveal("Allow - as FILE: the records, personal data included, go to standard output.")
 @click.pass_context
@@ -84,16 +84,18 @@ def export(
     reveal: bool,
     **_: Any,
 ) -> int:
-    """Write dead letters to FILE, and leave them where they are.
+    """Write dead letters to FILE and leave them in the queue.
 
-    FILE is made for its owner only and must not exist. It holds one record per line, with the body exactly as
-    it came: `chronicle replay` runs a syncer over it, `chronicle publish` puts it on a queue. What a look
-    does to a message on RabbitMQ: see chronicle dlq --help.
+    FILE is created with mode 600 and must not exist yet. It has one record per line, with the body exactly as
+    it came: `chronicle replay` runs a syncer over it, `chronicle publish` puts it on a queue. For what
+    looking does to a message on RabbitMQ, see chronicle dlq --help.
     """
     if file == STDOUT and not reveal:
-        raise SettingError("records hold personal data and would be printed", "name a file, or add --reveal")
+        raise SettingError(
+            "records contain personal data and would be printed", "name a file, or add --reveal"
+        )
     if file != STDOUT and os.path.lexists(file):
-        raise SettingError(f"{file} exists already", "name a file that does not")
+        raise SettingError(f"{file} already exists", "name a new file")
     aim = aim_of(ctx)
     sink = Stdout() if file == STDOUT else LazyFile(file, new=True)
     with aim.read(limit, ctx.params["max_deliveries"]) as letters:
@@ -112,16 +114,16 @@ def export(
 )
 @dlq_options.where
 @dlq_options.match
-@dlq_options.limit("At most so many, from the oldest on.  [default: all]")
+@dlq_options.limit("At most this many, oldest first.  [default: all]")
 @option(
     Group.OUTPUT, "--export", "file", metavar="FILE", envvar="CHRONICLE_DLQ_EXPORT",
-    help="Where they are written before they are removed.  [default: QUEUE.dlq-DATE.jsonl]",
+    help="Write them to this file before they are removed.  [default: QUEUE.dlq-DATE.jsonl]",
 )  # fmt: skip
 @option(
     Group.OUTPUT, "--no-export", is_flag=True, envvar="CHRONICLE_DLQ_NO_EXPORT",
     help="Keep no copy: what is dropped is gone.",
 )  # fmt: skip
-@option(Group.WORK, "--yes", is_flag=True, envvar="CHRONICLE_DLQ_YES", help="Do not ask.")
+@option(Group.WORK, "--yes", is_flag=True, envvar="CHRONICLE_DLQ_YES", help="Do not ask for confirmation.")
 @click.pass_context
 def drop(
     ctx: click.Context,
@@ -135,11 +137,11 @@ def drop(
 ) -> int:
     """Remove dead letters for good, after writing them to a file.
 
-    Each batch is on the disk before it is removed. The file is made for its owner only; of several drops on
-    one day all are in one file. At a terminal it asks; elsewhere it needs --yes.
+    Each batch is on disk before it is removed. The file is created with mode 600; several drops on one day
+    go to the same file. At a terminal it asks for confirmation; elsewhere it needs --yes.
     """
     if file and no_export:
-        raise SettingError("--export and --no-export exclude each other", "leave one of them out")
+        raise SettingError("--export and --no-export cannot be combined", "leave one of them out")
     aim = aim_of(ctx)
     sink = None if no_export else LazyFile(file or default_name(aim.dead), new=False)
     kept = "no copy is kept" if sink is None else f"a copy goes to {sink.path}"
@@ -154,19 +156,21 @@ def drop(
 
 
 def agreed(present: int, aim: Aim, conditions: tuple[Condition, ...], kept: str) -> bool:
-    """A look before the leap."""
+    """Ask for confirmation."""
     if not sys.stdin.isatty():
-        raise SettingError("nobody is at the terminal to be asked", "add --yes if you are sure")
-    which = "those that match of the" if conditions else "the"
+        raise SettingError(
+            "this needs confirmation, and there is no terminal to ask at", "add --yes if you are sure"
+        )
+    which = "the matching ones among the" if conditions else "the"
     return click.confirm(f"Drop {which} {counted(present)} in {aim.dead}? {kept}", err=True)
 
 
 def carried_out(work: Export, sink: RecordWriter | None, aim: Aim, present: int, doing: str) -> Tally:
-    """Run it under signals; what was written is whole, whatever happens."""
+    """Run it, stopping on a signal; what was written is complete, whatever happens."""
     try:
         with (
             progress(f"of {aim.dead} looked at", present) as advance,
-            stop_on_signal(work.stop, lambda: report.last_words("ended at once")),
+            stop_on_signal(work.stop, lambda: report.last_words("stopped at once")),
         ):
             tally = work.run(advance)
         if sink is not None:
@@ -191,6 +195,6 @@ def ending(tally: Tally, aim: Aim, done: str, *, to_stderr: bool = False) -> int
 
 
 def default_name(dead: str) -> str:
-    """`orders.dlq-2026-03-02.jsonl`; a queue's name may hold what a file's must not."""
+    """`orders.dlq-2026-03-02.jsonl`; a queue's name may contain what a file's must not."""
     safe = re.sub(r"[^A-Za-z0-9_.-]", "_", dead).lstrip(".") or "dlq"
     return f"{safe}-{datetime.now(UTC):%Y-%m-%d}.jsonl"

@@ -46,12 +46,12 @@ class DlqGroup(click.Group):
 def command() -> None:
     """See what died and why, and bring it back.
 
-    A queue's dead letters are in QUEUE.dlq, unless --dlq names another queue. To look at them they are taken
-    and given back in their order. The embedded queue is left exactly as it was. RabbitMQ marks what was
-    looked at as redelivered. A quorum queue counts every look as a delivery and drops a message beyond its
-    limit, so one that was looked at often is put into the queue anew, see --max-deliveries.
+    A queue's dead letters are in QUEUE.dlq, unless --dlq names another queue. To look at them, chronicle
+    receives them and returns them in order. The embedded queue is left exactly as it was. RabbitMQ marks
+    messages that were looked at as redelivered. A quorum queue counts every look as a delivery and drops a
+    message beyond its limit, so one that was looked at often is republished to it, see --max-deliveries.
 
-    Nothing of a message's content is shown without --reveal.
+    No message content is shown without --reveal.
     """
 
 
@@ -63,17 +63,17 @@ command.add_command(drop)
 @command.command("list", cls=Command, examples="chronicle dlq list --queue cus.12.deliver")
 @dlq_options.where
 @dlq_options.match
-@dlq_options.limit("Look at so many, from the oldest on.", 1000)
+@dlq_options.limit("Look at this many, oldest first.", 1000)
 @dlq_options.max_deliveries
 @dlq_options.as_json
 @click.pass_context
 def listing(
     ctx: click.Context, /, conditions: tuple[Condition, ...], limit: int, as_json: bool, **_: Any
 ) -> int:
-    """How many died, since when, and of what.
+    """How many died, since when, and why.
 
-    With many dead letters only the oldest are looked at, and the answer says so. What a look does to a
-    message on RabbitMQ: see chronicle dlq --help.
+    If there are many, only the oldest are looked at, and the output says so. For what looking does to a
+    message on RabbitMQ, see chronicle dlq --help.
     """
     aim = aim_of(ctx)
     now = int(time.time() * 1000)
@@ -96,7 +96,7 @@ def listing(
 @command.command("show", cls=Command, examples="chronicle dlq show --queue cus.12.deliver --match id=1001")
 @dlq_options.where
 @dlq_options.match
-@dlq_options.limit("Show at most so many, from the oldest on.", 10)
+@dlq_options.limit("Show at most this many, oldest first.", 10)
 @dlq_options.max_deliveries
 @dlq_options.as_json
 @dlq_options.reveal("Show everything, personal data included: body, all headers, properties.")
@@ -112,8 +112,8 @@ def show(
 ) -> int:
     """Dead letters one by one: which, why, when, and where they came from.
 
-    Without --reveal: ids, sizes, reasons, and the headers of chronicle and the broker. What a look does to a
-    message on RabbitMQ: see chronicle dlq --help.
+    Without --reveal: ids, sizes, reasons, and the headers of chronicle and the broker. For what looking does
+    to a message on RabbitMQ, see chronicle dlq --help.
     """
     aim = aim_of(ctx)
     now = int(time.time() * 1000)

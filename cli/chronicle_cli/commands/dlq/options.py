@@ -36,7 +36,7 @@ class Matching(click.ParamType[Condition]):
 
 
 class Rate(click.ParamType[float]):
-    """So many a second, a minute or an hour."""
+    """A number per second, minute or hour."""
 
     name = "rate"
 
@@ -57,24 +57,24 @@ where = stack(options.where, dlq, options.startup_timeout)
 match = option(
     Group.WORK, "--match", "conditions", type=Matching(), multiple=True, metavar="CONDITION",
     envvar="CHRONICLE_DLQ_MATCH",
-    help="Only these dead letters: reason=TEXT (has the text in it), id=N or id=N,N… (actionId), "
+    help="Only these dead letters: reason=TEXT (contains the text), id=N or id=N,N… (actionId), "
     "schema=NAME, age>1d or age<1h (since it died). May be repeated: all must hold. In the variable, "
-    "separated by semicolons.",
+    "separate them with semicolons.",
 )  # fmt: skip
 max_deliveries = option(
     Group.BOUNDS, "--max-deliveries", type=POSITIVE, default=WORN_AFTER, metavar="N",
     envvar="CHRONICLE_DLQ_MAX_DELIVERIES",
-    help="Put a message that a quorum queue has handed out so often into it anew, at its end: beyond its "
-    "limit (20 unless set otherwise) such a queue drops it. Stay below that limit.",
+    help="Republish a message to the end of its quorum queue once it has been delivered this often: beyond "
+    "its limit (20 unless set otherwise) such a queue drops it. Stay below that limit.",
 )  # fmt: skip
 as_json = option(
     Group.OUTPUT, "--json", "as_json", is_flag=True, envvar="CHRONICLE_DLQ_JSON",
-    help="For machines: JSON, one object per line.",
+    help="Print JSON, one object per line.",
 )  # fmt: skip
 
 
 def limit(help_text: str, default: int | None = None) -> Decorator[Any]:
-    """At most so many; each command says of what."""
+    """`--limit`; each command says what it limits."""
     return option(
         Group.BOUNDS, "--limit", type=POSITIVE, default=default, metavar="N", envvar="CHRONICLE_LIMIT",
         help=help_text,
@@ -82,7 +82,7 @@ def limit(help_text: str, default: int | None = None) -> Decorator[Any]:
 
 
 def reveal(help_text: str) -> Decorator[Any]:
-    """Only with this is anything of a message's content shown."""
+    """Without this, no message content is shown."""
     return option(Group.OUTPUT, "--reveal", is_flag=True, envvar="CHRONICLE_DLQ_REVEAL", help=help_text)
 
 
@@ -108,18 +108,18 @@ class Aim:
 
     @property
     def marks(self) -> str:
-        """What a look leaves on what was looked at; empty when it leaves nothing."""
+        """What looking does to a message; empty when it does nothing."""
         return self.where.broker.marks
 
     def read(self, ahead: int | None, worn_after: int = WORN_AFTER) -> AbstractContextManager[Reader]:
-        """The dead letters, to be read once; at most so many are fetched ahead."""
+        """The dead letters, to be read once; at most `ahead` are fetched before they are asked for."""
         return dead_letters(
             self.letters, ahead, worn_after, startup_timeout=self.startup_timeout, tell=report.warn
         )
 
 
 def aim_of(ctx: click.Context) -> Aim:
-    """Which queues are meant; says what there is to say about the way to them."""
+    """Which queues are meant; prints the notices and warnings about where they are."""
     found = options.where_of(ctx)
     dead = ctx.params["dlq"] or dead_letter_queue(found.queue)
     check_name("--dlq", dead)

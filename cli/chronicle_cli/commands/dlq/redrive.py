@@ -1,4 +1,4 @@
-"""`chronicle dlq redrive`: bring dead letters back, or try today's syncer on them where they lie."""
+"""`chronicle dlq redrive`: bring dead letters back, or try the current syncer on them in place."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ moving = stack(
     ),
     option(
         Group.WORK, "--rate", type=Rate(), metavar="RATE", envvar="CHRONICLE_DLQ_RATE",
-        help="Not faster than this: 50/s, 600/m or 100/h.  [default: as fast as the broker takes them]",
+        help="At most this fast: 50/s, 600/m or 100/h.  [default: as fast as the broker takes them]",
     ),
     option(
         Group.WORK, "--max-redrives", type=POSITIVE, default=3, metavar="N",
         envvar="CHRONICLE_DLQ_MAX_REDRIVES",
-        help="A message that was redriven so often stays, and is named: no endless circle.",
+        help="A message that has been redriven this often stays and is listed: no endless cycles.",
     ),
     option(
         Group.WORK, "--dry-run", is_flag=True, envvar="CHRONICLE_DRY_RUN",
@@ -64,7 +64,7 @@ moving = stack(
 )  # fmt: skip
 verify = option(
     Group.WORK, "--verify", metavar="MODULE:NAME", envvar="CHRONICLE_DLQ_VERIFY",
-    help="Redrive nothing: run this syncer on each dead letter. True removes it; any other answer leaves it, "
+    help="Redrive nothing: run this syncer on each dead letter. True removes it; any other result leaves it, "
     "with the new reason. The options below are for this, as in `chronicle consume`.",
 )  # fmt: skip
 work = stack(
@@ -76,7 +76,7 @@ work = stack(
 @click.command("redrive", cls=Command, examples=EXAMPLES)
 @dlq_options.where
 @dlq_options.match
-@dlq_options.limit("At most so many, from the oldest on.  [default: all that are there at the start]")
+@dlq_options.limit("At most this many, oldest first.  [default: all that are there at the start]")
 @dlq_options.max_deliveries
 @moving
 @verify
@@ -86,9 +86,9 @@ def redrive(ctx: click.Context, /, verify: str | None, **_: Any) -> int:
     """Bring dead letters back to the queue they came from.
 
     Each is published with its exact body, confirmed by the broker, and then removed: whatever happens, it is
-    in one of the queues, at worst a few are in both. Those that were there at the start are moved; one that
-    dies again meanwhile waits for the next run. The story of its death is taken off, and
-    x-chronicle-redrives counts up. Ctrl-C finishes the batch and says how far it came.
+    in one of the queues; at worst a few are in both. Those that were there at the start are moved; one that
+    dies again meanwhile waits for the next run. The headers about its death are removed, and
+    x-chronicle-redrives counts up. Ctrl-C finishes the batch and says how far it got.
 
     Exit codes: 0 done, 1 some could not go (with --verify: some failed), 2 usage or configuration, 3 broker
     not reachable, 128+n interrupted.
@@ -98,7 +98,7 @@ def redrive(ctx: click.Context, /, verify: str | None, **_: Any) -> int:
     if given:
         flag = f"--{given[0].replace('_', '-')}"
         raise SettingError(
-            f"{flag} has no effect {'with' if verify else 'without'} --verify", "leave one of both out"
+            f"{flag} has no effect {'with' if verify else 'without'} --verify", "leave out one of the two"
         )
     aim = aim_of(ctx)
     return verified(ctx, aim, verify) if verify else redriven(ctx, aim)
@@ -128,7 +128,7 @@ def redriven(ctx: click.Context, aim: Aim) -> int:
         try:
             with (
                 progress(f"of {aim.dead} looked at", letters.present) as advance,
-                stop_on_signal(run.stop, lambda: report.last_words("ended at once")),
+                stop_on_signal(run.stop, lambda: report.last_words("stopped at once")),
             ):
                 run.run(advance)
         except ChronicleError:
@@ -153,13 +153,13 @@ def told(tally: Tally, aim: Aim, *, dry_run: bool) -> int:
 
 
 def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
-    """Run the syncer over them where they lie."""
+    """Run the syncer on them in place."""
     ctx.params["syncer"] = syncer
     settings = options.work_of(ctx, aim.where.prefetch)
     report.warn(*settings.warnings)
     found = load(settings.syncer, settings.app_dir)
     conditions: tuple[Condition, ...] = ctx.params["conditions"]
-    # Those that do not match are held to the end and take room.
+    # Those that do not match are held to the end and count against the prefetch.
     ahead = AHEAD if conditions else settings.prefetch
     transport = VerifyTransport(
         open_reader(aim.letters, Reading(ahead)),
@@ -191,7 +191,7 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     click.echo(f"{counted(counters.ack)} handled and removed, {failing} {staying}")
     left = present - counters.ack - counters.dead_lettered - transport.others
     if left > 0:
-        report.note(f"{left} of {present} were not tried and are still in {aim.dead}, as they were")
+        report.note(f"{left} of {present} were not tried and are still in {aim.dead}, unchanged")
     failed = counters.dead_lettered or counters.ack_retry or (left > 0 and ctx.params["limit"] is None)
     code = int(ending.code) or int(Exit.FATAL if failed else Exit.DONE)
     if ending.stuck:

@@ -1,8 +1,8 @@
 """How dead letters are shown.
 
-Rule 1 (D-21): ids, sizes, times and reasons; of headers those that are ours or the broker's, of others the
-        names. Anything else only with --reveal.
-Rule 2 (Z16): a producer can write our headers too, so their texts are masked with what the message says.
+Rule 1 (D-21): ids, sizes, times and reasons; our headers and the broker's, and the names of all others.
+        Anything else only with --reveal.
+Rule 2 (Z16): a producer can write our headers too, so whatever in them also occurs in the message is masked.
 Rule 3 (Z10): every text is free of control characters.
 """
 
@@ -77,7 +77,7 @@ class Shown:
         name = "no action id" if letter.action_id is None else f"action {number(letter.action_id)}"
         told = {
             "died": ago(letter.died, now),
-            "reason": self.reason or "not told",
+            "reason": self.reason or "not given",
             "came from": self.home,
             "tries": death.attempts or "",
             "redriven": f"{number(death.redrives)} times" if death.redrives else "",
@@ -121,8 +121,8 @@ def shown(delivery: Delivery, queue: str) -> Shown:
 
 
 def summary(queue: str, dead: str, depth: int, looked_at: int, found: Sequence[Shown]) -> dict[str, Any]:
-    """The dead letters in numbers; reasons beyond the most common ones are told as one number."""
-    reasons = Counter(one.reason or "not told" for one in found)
+    """The dead letters in numbers; reasons beyond the most common ones are counted together."""
+    reasons = Counter(one.reason or "not given" for one in found)
     died = [one.letter.died for one in found if one.letter.died is not None]
     common = dict(reasons.most_common(SHOWN))
     rest = reasons.total() - sum(common.values())
@@ -160,7 +160,7 @@ def summary_lines(facts: dict[str, Any], now: int, oldest: int | None) -> list[s
 
 
 def revealed(delivery: Delivery) -> list[str]:
-    """The whole record, for somebody who asked for it by name."""
+    """The whole record, for somebody who explicitly asked for it."""
     record = json.loads(dump(to_record(delivery)))
     text = json.dumps(record, indent=2, ensure_ascii=False)
     return [f"  {clean(line)}" for line in text.split("\n")]
@@ -181,7 +181,7 @@ def moment(milliseconds: int | None) -> str | None:
 def ago(milliseconds: int | None, now: int) -> str:
     told = moment(milliseconds)
     if told is None or milliseconds is None:
-        return "not known"
+        return "unknown"
     minutes = max(0, now - milliseconds) // 60_000
     rounded = minutes - minutes % 60 if minutes >= 600 else minutes
     return f"{told}, {format_duration(rounded * 60.0) if minutes else 'less than 1m'} ago"
