@@ -254,7 +254,7 @@ capture = option(
 encrypt = option(
     Group.OUTPUT, "--encrypt", is_flag=True, envvar="CHRONICLE_ENCRYPT",
     help="Encrypt the capture with the passphrase in CHRONICLE_PASSPHRASE or in the file "
-    "CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the key in CHRONICLE_SEAL_KEY_FILE.",
+    "CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the key in CHRONICLE_ENCRYPT_KEY_FILE.",
 )  # fmt: skip
 
 

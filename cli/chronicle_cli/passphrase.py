@@ -27,8 +27,8 @@ from chronicle.errors import SettingError
 from chronicle_cli.broker_url import PASSPHRASE, line_in_file_of
 
 PASSPHRASE_FILE: Final = "CHRONICLE_PASSPHRASE_FILE"
-SEAL_KEY_FILE: Final = "CHRONICLE_SEAL_KEY_FILE"
-VARIABLES: Final = (PASSPHRASE, PASSPHRASE_FILE, SEAL_KEY_FILE)
+ENCRYPT_KEY_FILE: Final = "CHRONICLE_ENCRYPT_KEY_FILE"
+VARIABLES: Final = (PASSPHRASE, PASSPHRASE_FILE, ENCRYPT_KEY_FILE)
 REMEDY: Final = f"set {PASSPHRASE_FILE} to a file that holds it, or {PASSPHRASE}, or run this in a terminal"
 
 
@@ -45,7 +45,7 @@ class PassphraseSource:
         if kind is SecretKind.KEY:
             key = self._key()
             if key is None:
-                raise SettingError(f"{name} is encrypted with a key", f"name its file in {SEAL_KEY_FILE}")
+                raise SettingError(f"{name} is encrypted with a key", f"name its file in {ENCRYPT_KEY_FILE}")
             return key
         given = self._given() or self._answer
         if given is None:
@@ -75,7 +75,7 @@ class PassphraseSource:
         return passphrase(text) if text else None
 
     def _key(self) -> Secret | None:
-        text = line_in_file_of(SEAL_KEY_FILE, self._environ)
+        text = line_in_file_of(ENCRYPT_KEY_FILE, self._environ)
         if text is None:
             return None
         try:
@@ -84,7 +84,7 @@ class PassphraseSource:
             raw = b""
         if len(raw) != KEY_BYTES:
             raise SettingError(
-                f"the file that {SEAL_KEY_FILE} names is not {KEY_BYTES} bytes in base64",
+                f"the file that {ENCRYPT_KEY_FILE} names is not {KEY_BYTES} bytes in base64",
                 f"make one with: (umask 077; openssl rand -base64 {KEY_BYTES} > encryption.key)",
             )
         return Secret(SecretKind.KEY, raw)

@@ -97,7 +97,7 @@ def test_a_passphrase_or_a_key_in_a_file(folder: Path) -> None:
     (folder / "encryption.key").write_text(b64encode(b"k" * 32).decode() + "\n")
     (folder / "short.key").write_text(b64encode(b"k" * 31).decode() + "\n")
     by_file = {"CHRONICLE_PASSPHRASE_FILE": "pass.txt"}
-    by_key = {"CHRONICLE_SEAL_KEY_FILE": "encryption.key"}
+    by_key = {"CHRONICLE_ENCRYPT_KEY_FILE": "encryption.key"}
     assert keys(folder, "lock", env=by_file).code == 0
     assert keys(folder, "unlock", env=BY_VARIABLE).code == 0
     # The key is taken for new files if both are there, and each file asks for what it was encrypted with.
@@ -105,7 +105,7 @@ def test_a_passphrase_or_a_key_in_a_file(folder: Path) -> None:
     assert b'"with":"key"' in (folder / "keys.json").read_bytes()
     assert keys(folder, "list", env=BY_VARIABLE).code == 2
     assert keys(folder, "list", env=by_key).code == 0
-    short = keys(folder, "list", env={"CHRONICLE_SEAL_KEY_FILE": "short.key"})
+    short = keys(folder, "list", env={"CHRONICLE_ENCRYPT_KEY_FILE": "short.key"})
     assert (short.code, len(short.problems)) == (2, 1)
 
 

@@ -14,7 +14,7 @@ import pytest
 from chronicle.core.delivery import Delivery, Envelope
 from chronicle.core.record import dump, to_record
 from chronicle.engine.publication import in_batches
-from chronicle.transports.publishing import BATCH, BATCH_BYTES
+from chronicle.transports.batches import BATCH, BATCH_BYTES
 from support.cli import PROGRAM, run
 from support.fixtures import Broker, StartNode
 from support.waiting import wait_for

@@ -14,8 +14,8 @@ import pytest
 from chronicle.core.deadletters.death import REASON, REDRIVES
 from chronicle.core.topology import Enabled, QueueOptions, QueueType
 from chronicle.deadletters.reader import AHEAD
+from chronicle.transports.batches import BATCH
 from chronicle.transports.catalog import declare_topology
-from chronicle.transports.publishing import BATCH
 from chronicle.transports.seam import Connector, Outgoing
 from support.deadhouse import CANARY, DeadHouse, action
 from support.fixtures import StartChronicle

@@ -8,7 +8,7 @@ from typing import Final
 from chronicle.core.topology import Done, Queue, Step
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker, Stopping, UrlFacts
-from chronicle.transports.holding import HoldingReader
+from chronicle.transports.holding_reader import HoldingReader
 from chronicle.transports.memory import MemoryTransport
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 

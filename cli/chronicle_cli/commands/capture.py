@@ -58,7 +58,7 @@ def command(
     that, and with the outcome of every message, use `consume --capture`.
 
     With --encrypt the file is encrypted with a passphrase (from CHRONICLE_PASSPHRASE, the file named by
-    CHRONICLE_PASSPHRASE_FILE, or a prompt) or with the key in the file named by CHRONICLE_SEAL_KEY_FILE.
+    CHRONICLE_PASSPHRASE_FILE, or a prompt) or with the key in the file named by CHRONICLE_ENCRYPT_KEY_FILE.
     """
     where = options.where_of(ctx)
     report.note(where.notice)

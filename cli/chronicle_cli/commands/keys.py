@@ -50,7 +50,7 @@ def command() -> None:
     FILE is the key store; it defaults to CHRONICLE_KEYS, else keys.json. It must be readable by its owner
     only (mode 600). Private keys never leave it. A locked store is decrypted with the passphrase in
     CHRONICLE_PASSPHRASE or in the file CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the
-    key in the file CHRONICLE_SEAL_KEY_FILE names.
+    key in the file CHRONICLE_ENCRYPT_KEY_FILE names.
     """
 
 
@@ -117,7 +117,7 @@ def lock(file: str) -> int:
     """Lock the key store: encrypt it with a passphrase or a key.
 
     FILE is replaced atomically. Every command still accepts it with --keys, and prompts for the passphrase
-    or takes it from CHRONICLE_PASSPHRASE_FILE or CHRONICLE_PASSPHRASE. With CHRONICLE_SEAL_KEY_FILE it is
+    or takes it from CHRONICLE_PASSPHRASE_FILE or CHRONICLE_PASSPHRASE. With CHRONICLE_ENCRYPT_KEY_FILE it is
     encrypted with the key in that file: 32 bytes in base64. If you lose the secret, the keys cannot be
     recovered. FILE defaults to CHRONICLE_KEYS, else keys.json.
     """

@@ -79,7 +79,7 @@ def command(
     any outcome changed.
 
     An encrypted capture is decrypted with the passphrase in CHRONICLE_PASSPHRASE or in the file
-    CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the key in CHRONICLE_SEAL_KEY_FILE.
+    CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the key in CHRONICLE_ENCRYPT_KEY_FILE.
     """
     work = options.work_of(ctx)
     report.warn(*work.warnings)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from chronicle.captures.file import CaptureFile
 from chronicle.core.record import to_record
-from chronicle.engine.reading import reading
+from chronicle.engine.queue_reader import reading
 from chronicle.engine.reconnect import TURN
 from chronicle.transports.catalog import open_reader
 from chronicle.transports.seam import Connector, OnWorn, Reading

@@ -16,7 +16,7 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.record import to_record
 from chronicle.deadletters.redrive import Tally
 from chronicle.engine.reconnect import TURN
-from chronicle.transports.publishing import BATCH
+from chronicle.transports.batches import BATCH
 from chronicle.transports.seam import Reader
 
 

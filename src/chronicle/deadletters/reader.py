@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from chronicle.engine.reading import reading
+from chronicle.engine.queue_reader import reading
 from chronicle.errors import NoSuchQueue
 from chronicle.transports.catalog import open_reader
 from chronicle.transports.seam import Connector, OnWorn, Reader, Reading

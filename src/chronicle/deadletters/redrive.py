@@ -23,7 +23,7 @@ from chronicle.core.rate_limit import RateLimit
 from chronicle.engine.publication import reached
 from chronicle.engine.reconnect import TURN
 from chronicle.errors import BrokerRefused
-from chronicle.transports.publishing import BATCH, publish_batches
+from chronicle.transports.batches import BATCH, publish_batches
 from chronicle.transports.seam import Connector, Outgoing, Publisher, Reader
 
 NAMED: Final = 20  # letters that a report lists
@@ -152,7 +152,7 @@ class Redrive:
         self._pace.spend(number)
 
     def _publisher(self, queue: str) -> Publisher:
-        """The publisher for this queue, connected; a queue that refused once raises BrokerRefused every time."""
+        """The connected publisher for this queue; one that refused once raises BrokerRefused every time."""
         if queue in self.tally.refusals:
             raise self.tally.refusals[queue]
         if queue not in self._publishers:

@@ -25,7 +25,7 @@ from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.core.states import EMBEDDED, Embedded, EmbeddedEvent
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost
-from chronicle.transports.publishing import publish_batches
+from chronicle.transports.batches import publish_batches
 from chronicle.transports.seam import Closing, Outgoing, Promises, Publisher, Reader
 
 ANSWER: Final = 5.0  # seconds for the broker to answer

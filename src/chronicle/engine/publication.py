@@ -18,8 +18,8 @@ from chronicle.core.deadletters.death import undead
 from chronicle.core.delivery import Delivery
 from chronicle.engine.reconnect import bounded, pause, reach
 from chronicle.engine.signals import STOPPING
+from chronicle.transports.batches import batched
 from chronicle.transports.catalog import open_publisher
-from chronicle.transports.publishing import batched
 from chronicle.transports.seam import Connector, Outgoing, Publisher, nothing
 
 

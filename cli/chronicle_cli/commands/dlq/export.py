@@ -22,8 +22,8 @@ from chronicle.engine.signals import stop_on_signal
 from chronicle.errors import ChronicleError, SettingError
 from chronicle_cli import report
 from chronicle_cli.commands.dlq import options as dlq_options
-from chronicle_cli.commands.dlq.ending import interrupted, unseen
 from chronicle_cli.commands.dlq.options import Aim, aim_of
+from chronicle_cli.commands.dlq.summary import interrupted, unseen
 from chronicle_cli.commands.dlq.view import counted
 from chronicle_cli.help import Command, Group, option
 from chronicle_cli.progress import progress

@@ -21,8 +21,8 @@ from chronicle.transports.seam import Reading
 from chronicle.workers.loader import load
 from chronicle_cli import options, report
 from chronicle_cli.commands.dlq import options as dlq_options
-from chronicle_cli.commands.dlq.ending import interrupted, moved, stays, unseen
 from chronicle_cli.commands.dlq.options import Aim, Rate, aim_of
+from chronicle_cli.commands.dlq.summary import interrupted, moved, stays, unseen
 from chronicle_cli.commands.dlq.view import counted
 from chronicle_cli.foreground import leave_now, observe, pipeline_of, run_to_end
 from chronicle_cli.given import typed

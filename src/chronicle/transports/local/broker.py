@@ -33,7 +33,7 @@ def publisher(connector: Connector, _stopping: Stopping) -> Publisher:
 
 
 def reader(connector: Connector, reading: Reading) -> Reader:
-    from chronicle.transports.holding import HoldingReader
+    from chronicle.transports.holding_reader import HoldingReader
     from chronicle.transports.local.consumer import LocalTransport
 
     return HoldingReader(LocalTransport, connector, reading)

@@ -16,8 +16,8 @@ from chronicle.core.deadletters.death import is_worn, unworn
 from chronicle.core.delivery import Delivery, count
 from chronicle.core.notice import Notice
 from chronicle.errors import BrokerRefused, SettingError
-from chronicle.transports.holding import QUIET, WIDEST, HoldingReader
-from chronicle.transports.publishing import publish_batches
+from chronicle.transports.batches import publish_batches
+from chronicle.transports.holding_reader import QUIET, WIDEST, HoldingReader
 from chronicle.transports.rabbitmq.consumer import RabbitTransport
 from chronicle.transports.rabbitmq.publisher import RabbitPublisher
 from chronicle.transports.seam import Closing, Connector, OnWorn, Outgoing, Publisher, Reading

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from chronicle.errors import InvalidMessage
-from chronicle.transports.publishing import BATCH, BATCH_BYTES, batched, publish_batches
+from chronicle.transports.batches import BATCH, BATCH_BYTES, batched, publish_batches
 from chronicle.transports.seam import Outgoing, nothing
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.notice import Notice
-from chronicle.engine.reading import reading
+from chronicle.engine.queue_reader import reading
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, SettingError
 from chronicle.transports.seam import Closing
 

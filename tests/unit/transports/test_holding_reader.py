@@ -9,7 +9,7 @@ import pytest
 from chronicle.core.delivery import Delivery
 from chronicle.errors import BrokerUnreachable, ConnectionLost
 from chronicle.transports import holding
-from chronicle.transports.holding import HoldingReader
+from chronicle.transports.holding_reader import HoldingReader
 from chronicle.transports.seam import Closing, Connector, Reading
 from support.scripted import Message, ScriptedTransport
 
