@@ -64,10 +64,10 @@ def configure_logging(observer: Observer, log_level: LogLevel) -> None:
         quiet_clients()
     else:
         spare_bodies()
-    _catch_what_nobody_caught(observer)
+    _catch_uncaught(observer)
 
 
-def _catch_what_nobody_caught(observer: Observer) -> None:
+def _catch_uncaught(observer: Observer) -> None:
     def tell(where: str, error: BaseException | None) -> None:
         if error is None or isinstance(error, SystemExit):
             return

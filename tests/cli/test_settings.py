@@ -49,7 +49,7 @@ SECRET = "hunter22"
         ("amqp://h/?prefetch=", "prefetch takes whole messages"),
         ("amqp://h/?prefetch=65536", "prefetch takes whole messages"),
         ("amqp://h/?connection_timeout=5", "connection_timeout takes whole milliseconds"),
-        (f"amqp://h/?token={SECRET}", "not supported"),
+        (f"amqp://h/?token={SECRET}", "not known"),
         (f"amqp://h/?{SECRET}", "cannot be read"),
     ],
 )
