@@ -26,8 +26,8 @@ ODD: Final = b"\xff\x00 neither text nor JSON"
 SECRET: Final = {"CHRONICLE_PASSPHRASE": "hunter22-canary"}
 # A consumer's window made small, so that a copy needs more than one.
 WINDOW: Final = """
-from chronicle.transports import holding
-holding.WIDEST = 100
+from chronicle.transports import holding_reader
+holding_reader.WIDEST = 100
 from chronicle_cli.main import main; main()
 """
 
@@ -200,9 +200,10 @@ def test_what_is_kept_back_is_not_waited_for_for_ever(local: Place, tmp_path: Pa
 
 
 def test_a_full_disk_leaves_the_queue_alone(local: Place, tmp_path: Path) -> None:
-    sent = [b"x" * 10_000] * 20
+    sent = [b"x" * 1_000_000] * 20
     local.publish(sent)
-    program = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+    # Room for what the queue file itself writes to be read, and not for the copy.
+    program = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (8_000_000, 8_000_000))\n"
     said = local.capture(tmp_path, "copy.jsonl", program=program + WINDOW)
     assert (said.code, len(said.problems)) == (1, 1)
     assert "cannot be written" in said.err
