@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from chronicle.core.record import from_record
-from chronicle.transports import holding
+from chronicle.transports import holding_reader
 from chronicle.transports.catalog import open_publisher
 from chronicle.transports.seam import Connector, Outgoing
 from support.cli import Said, run
@@ -108,7 +108,7 @@ def test_three_thousand_messages_are_copied_and_stay_in_order(place: Place, tmp_
 
 def test_more_than_one_consumer_may_hold(place: Place, tmp_path: Path) -> None:
     """The largest window of AMQP is 65,535: beyond it another consumer helps, and the order stays."""
-    assert holding.WIDEST == 65535
+    assert holding_reader.WIDEST == 65535
     sent = [b"%d" % number for number in range(350)]
     place.publish(sent)
     said = place.capture(tmp_path, "copy.jsonl", program=WINDOW)

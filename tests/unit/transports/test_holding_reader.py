@@ -8,7 +8,7 @@ import pytest
 
 from chronicle.core.delivery import Delivery
 from chronicle.errors import BrokerUnreachable, ConnectionLost
-from chronicle.transports import holding
+from chronicle.transports import holding_reader
 from chronicle.transports.holding_reader import HoldingReader
 from chronicle.transports.seam import Closing, Connector, Reading
 from support.scripted import Message, ScriptedTransport
@@ -81,7 +81,7 @@ def test_what_was_there_is_read_in_order_and_given_back_by_several_holders() -> 
 
 
 def test_no_window_is_wider_than_amqp_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert holding.WIDEST == 65535
+    assert holding_reader.WIDEST == 65535
     monkeypatch.setattr(holding, "WIDEST", 5)
     broker = Broker(12)
     assert len(read_all(opened(broker))) == 12
