@@ -82,7 +82,7 @@ def test_what_was_there_is_read_in_order_and_given_back_by_several_holders() -> 
 
 def test_no_window_is_wider_than_amqp_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert holding_reader.WIDEST == 65535
-    monkeypatch.setattr(holding, "WIDEST", 5)
+    monkeypatch.setattr(holding_reader, "WIDEST", 5)
     broker = Broker(12)
     assert len(read_all(opened(broker))) == 12
     assert len(broker.consumers) == 3
