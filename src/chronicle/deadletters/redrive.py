@@ -152,7 +152,7 @@ class Redrive:
         self._pace.spend(number)
 
     def _publisher(self, queue: str) -> Publisher:
-        """The publisher for this queue, connected; a queue that refused once raises BrokerRefused every time."""
+        """The publisher for this queue, connected; after one refusal it raises BrokerRefused every time."""
         if queue in self.tally.refusals:
             raise self.tally.refusals[queue]
         if queue not in self._publishers:
