@@ -54,10 +54,10 @@ def refuse(where: str, queue: str) -> BrokerRefused:
 
 
 def _checks_arguments(connection: Connection) -> bool:
-    told = connection.server_properties or {}
-    version = re.match(r"(\d+)\.(\d+)", str(told.get("version")))
+    server = connection.server_properties or {}
+    version = re.match(r"(\d+)\.(\d+)", str(server.get("version")))
     return (
-        told.get("product") == "RabbitMQ"
+        server.get("product") == "RabbitMQ"
         and version is not None
         and (int(version[1]), int(version[2])) >= CHECKS_ARGUMENTS
     )
