@@ -30,7 +30,7 @@ PIECE: Final = 64 * 1024
 
 
 class NoAnswer(Exception):
-    """The API gave no answer; the text says why."""
+    """The API gave no usable answer; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

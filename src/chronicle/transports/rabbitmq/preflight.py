@@ -59,7 +59,7 @@ def preflight(
                 return Prospect(Keeping.UNKNOWN, "the management API does not show the queue's policy")
             sleep(POLICY_PAUSE)
     except NoAnswer as error:
-        return Prospect(Keeping.UNKNOWN, f"the management API gave no answer: {error}")
+        return Prospect(Keeping.UNKNOWN, f"the management API cannot be queried: {error}")
 
 
 def prospect_of(lookup: Lookup, name: str) -> Prospect | None:
