@@ -103,7 +103,7 @@ def test_three_thousand_messages_are_copied_and_stay_in_order(place: Place, tmp_
         assert said.err == ""
         assert place.untouched()
     else:
-        assert said.err.count("marks what was looked at as redelivered") == 1
+        assert said.err.count("marks messages that were looked at as redelivered") == 1
 
 
 def test_more_than_one_consumer_may_hold(place: Place, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_tls_is_always_verified(tmp_path: Path, lines: Path, private_rabbit: Sta
     for files, url, code, says in (
         (client, node.tls_url, 2, "not trusted"),
         (ca, node.tls_url, 2, "wants a client certificate"),
-        ((*ca, *client), node.url.replace("amqp:", "amqps:"), 2, "nobody speaks TLS there"),
+        ((*ca, *client), node.url.replace("amqp:", "amqps:"), 2, "there is no TLS on that port"),
         (("--tls-ca", str(lines)), node.tls_url, 2, "--tls-ca"),
         ((*ca, *client), node.tls_url, 0, ""),
     ):

@@ -39,16 +39,16 @@ SECRET = "hunter22"
         ("amqp://h/a/b", "virtual host"),
         ("amqps://h/?ssl_options={'verify':0}", "ssl_options is not taken"),
         ("amqps://h/?verify=verify_none", "verify is not taken"),
-        ("amqp://h/?heartbeat=0", "heartbeat takes whole seconds"),
-        ("amqp://h/?heartbeat=x", "heartbeat takes whole seconds"),
-        ("amqp://h/?prefetch=0", "prefetch takes whole messages"),
-        ("amqp://h/?prefetch=-1", "prefetch takes whole messages"),
-        ("amqp://h/?prefetch=1.5", "prefetch takes whole messages"),
-        ("amqp://h/?prefetch=many", "prefetch takes whole messages"),
-        ("amqp://h/?prefetch=true", "prefetch takes whole messages"),
-        ("amqp://h/?prefetch=", "prefetch takes whole messages"),
-        ("amqp://h/?prefetch=65536", "prefetch takes whole messages"),
-        ("amqp://h/?connection_timeout=5", "connection_timeout takes whole milliseconds"),
+        ("amqp://h/?heartbeat=0", "heartbeat takes a whole number of seconds"),
+        ("amqp://h/?heartbeat=x", "heartbeat takes a whole number of seconds"),
+        ("amqp://h/?prefetch=0", "prefetch takes a whole number of messages"),
+        ("amqp://h/?prefetch=-1", "prefetch takes a whole number of messages"),
+        ("amqp://h/?prefetch=1.5", "prefetch takes a whole number of messages"),
+        ("amqp://h/?prefetch=many", "prefetch takes a whole number of messages"),
+        ("amqp://h/?prefetch=true", "prefetch takes a whole number of messages"),
+        ("amqp://h/?prefetch=", "prefetch takes a whole number of messages"),
+        ("amqp://h/?prefetch=65536", "prefetch takes a whole number of messages"),
+        ("amqp://h/?connection_timeout=5", "connection_timeout takes a whole number of milliseconds"),
         (f"amqp://h/?token={SECRET}", "not known"),
         (f"amqp://h/?{SECRET}", "cannot be read"),
     ],
@@ -132,7 +132,7 @@ def test_the_connectors_prefetch_comes_between() -> None:
     assert check_where("amqp://h/?prefetch=9", "q", extras={"prefetch": "7"}).prefetch == 7
     assert check_work("m:f", concurrency=2, connector_prefetch=9).prefetch == 9
     assert check_work("m:f", concurrency=2, prefetch=5, connector_prefetch=9).prefetch == 5
-    with pytest.raises(SettingError, match="prefetch takes whole messages"):
+    with pytest.raises(SettingError, match="prefetch takes a whole number of messages"):
         check_where("amqp://h/", "q", extras={"prefetch": "0"})
 
 

@@ -80,7 +80,7 @@ def test_a_queue_that_need_not_survive(rabbit: Broker, api: ManagementApi, name:
     assert api.exchanges(name) == {f"{name}.main": "topic", f"{name}.main.dlx": "topic"}
     said = told(rabbit, tmp_path, "--queue", name, "--exchange", f"{name}.main")
     assert said.code == 2
-    assert f"queue {name}: durable is false there, and true was asked for" in said.problems[0]
+    assert f"queue {name}: durable is currently false, but true was asked for" in said.problems[0]
     agreed = told(rabbit, tmp_path, "--queue", name, "--exchange", f"{name}.main", "--no-durable")
     assert f"queue {name}, not durable, " in agreed.out
     assert f"exists: queue {name}\n" in agreed.out
@@ -125,7 +125,7 @@ def test_a_conflict_is_explained_and_nothing_is_changed(
     rabbit.queues.declare(name, {"x-message-ttl": 1234567})
     said = told(rabbit, tmp_path, "--queue", name, "--ttl", "5m", "--no-dead-letter", "--retry-delay", "5s")
     assert said.code == 2
-    assert f"queue {name}: x-message-ttl is 1234567 there, and 300000 was asked for" in said.problems[0]
+    assert f"queue {name}: x-message-ttl is currently 1234567, but 300000 was asked for" in said.problems[0]
     assert "nothing was changed" in said.problems[0]
     assert "policy" in said.err
     assert "delete it yourself" in said.err
@@ -142,9 +142,9 @@ def test_every_conflict_is_named_at_once(rabbit: Broker, api: ManagementApi, nam
     with pytest.raises(BrokerRefused) as refused:
         declare(rabbit.url, name, QueueOptions(ttl=0.005))
     for words in (
-        f"exchange {name}.dlx: type is direct there, and topic was asked for",
-        f"queue {name}.dlq: x-queue-type is quorum there, and none was asked for",
-        f"queue {name}: x-dead-letter-exchange is none there, and {name}.dlx was asked for",
+        f"exchange {name}.dlx: type is currently direct, but topic was asked for",
+        f"queue {name}.dlq: x-queue-type is currently quorum, but none was asked for",
+        f"queue {name}: x-dead-letter-exchange is currently none, but {name}.dlx was asked for",
     ):
         assert words in refused.value.problem
     assert sorted(api.queues(name)) == [name, f"{name}.dlq"]
@@ -174,7 +174,7 @@ def test_the_rights_that_declaring_takes(rabbit: Broker, name: str, restricted: 
     options = QueueOptions(exchange=f"{name}.main")
     own = f"^{name}"
     rabbit.node.ctl("set_permissions", name, own, own, own)
-    with pytest.raises(BrokerRefused, match=r"amq\.default.*; 3 before it were made"):
+    with pytest.raises(BrokerRefused, match=r"amq\.default.*; 3 before it were created"):
         declare(restricted, name, options)
     rabbit.node.ctl("set_permissions", name, own, rf"{own}|^amq\.default$", own)
     assert [done for _, done in declare(restricted, name, options)][-1] is Done.BOUND
@@ -283,7 +283,7 @@ def test_consume_refuses_a_conflict_and_changes_nothing(
     args = ("--queue", name, "--syncer", f"{syncers}:yes", "--declare", "--log-format", "json")
     said = run("consume", *args, cwd=tmp_path, env={"CHRONICLE_URL": rabbit.url, "REHEARSED": "calls"})
     assert said.code == 2
-    assert f"x-dead-letter-exchange is none there, and {name}.dlx was asked for" in said.err
+    assert f"x-dead-letter-exchange is currently none, but {name}.dlx was asked for" in said.err
     assert (api.queues(name), api.exchanges(name)) == ({name: {}}, {})
 
 

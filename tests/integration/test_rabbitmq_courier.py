@@ -295,7 +295,7 @@ def test_RB7_a_message_that_comes_back_waits_for_its_queue(line: Line) -> None:
     wait_for(refused, PATIENCE, "the refusal", every=0)
     notice = line.transport.notices.popleft()
     assert (notice.event, notice.level) == ("message.copy_refused", logging.ERROR)
-    assert "is gone: a message came back" in notice.text
+    assert "is gone: a message was returned" in notice.text
     line.queues.declare(line.waiting, {"x-message-ttl": 100, **back_to(line.queue)})
     (final,) = line.settle_nothing(1)
     assert final.fate is Fate.DONE

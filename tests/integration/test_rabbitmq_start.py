@@ -228,7 +228,7 @@ def test_a_port_that_speaks_no_tls_is_refused(stage: Stage) -> None:
     """D-9, Z9."""
     with web_server() as port:
         url = f"amqps://guest:{ENCODED}@127.0.0.1:{port}/"
-        assert_refused(stage.start("yes", env={"CHRONICLE_URL": url}), "nobody speaks TLS there")
+        assert_refused(stage.start("yes", env={"CHRONICLE_URL": url}), "there is no TLS on that port")
 
 
 def over_tls(stage: Stage, node: RabbitNode, ca: Path | None, who: Pair | None) -> ChronicleProcess:

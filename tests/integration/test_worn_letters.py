@@ -46,9 +46,9 @@ def test_RB10_twelve_looks_lose_nothing(house: DeadHouse, look: tuple[str, ...])
         said.append(house.dlq_command(*look))
         back(house, 4)
     assert {one.code for one in said} == {2 if look == ("drop",) else 0}
-    told = [one for one in said if "anew" in one.err]
+    told = [one for one in said if "republished" in one.err]
     assert told
-    assert all(one.err.count("anew") == 1 for one in told)
+    assert all(one.err.count("republished") == 1 for one in told)
     left = house.take(house.dlq)
     assert sorted(one.id for one in left) == [0, 1, 2, 3]
     assert all(one.headers["k"] == one.id for one in left)

@@ -250,39 +250,39 @@ LONG = "for queue '" + "l" * 180 + "..."
         (
             Queue("orders", {"x-message-ttl": 5}),
             TTL + "the value '5' of type 'signedint' but current is none",
-            "x-message-ttl is none there, and 5 was asked for",
+            "x-message-ttl is currently none, but 5 was asked for",
         ),
         (
             Queue("orders"),
             TTL + "none but current is the value '6' of type 'signedint'",
-            "x-message-ttl is 6 there, and none was asked for",
+            "x-message-ttl is currently 6, but none was asked for",
         ),
         (
             Queue("orders", {"x-message-ttl": 5}),
             TTL + "'5' but current is '6'",
-            "x-message-ttl is 6 there, and 5 was asked for",
+            "x-message-ttl is currently 6, but 5 was asked for",
         ),
         (
             Exchange("shop.dlx"),
             "inequivalent arg 'type' for exchange 'e' in vhost '/': received 'topic' but current is 'direct'",
-            "type is direct there, and topic was asked for",
+            "type is currently direct, but topic was asked for",
         ),
         (
             Exchange("e"),
             "inequivalent arg 'durable' for exchange 'e' in vhost '/': received 'true' "
             "but current is 'false'",
-            "durable is false there, and true was asked for",
+            "durable is currently false, but true was asked for",
         ),
         (
             Queue("orders", durable=False),
             "inequivalent arg 'durable' for queue 'orders' in vhost '/': received 'false' "
             "but current is 'true'",
-            "durable is true there, and false was asked for",
+            "durable is currently true, but false was asked for",
         ),
         (
             retry_queue("orders", 5.0),
             f"inequivalent arg 'x-message-ttl' {LONG}",
-            "x-message-ttl is something else there, and 5000 was asked for",
+            "x-message-ttl is currently something else, but 5000 was asked for",
         ),
         (Queue("orders"), "something new", "something new"),
     ],

@@ -75,7 +75,7 @@ class Shown:
         """For people."""
         letter, death = self.letter, self.letter.death
         name = "no action id" if letter.action_id is None else f"action {number(letter.action_id)}"
-        told = {
+        facts = {
             "died": ago(letter.died, now),
             "reason": self.reason or "not given",
             "came from": self.home,
@@ -86,7 +86,7 @@ class Shown:
             "headers": f"{', '.join(self.others)} (values with --reveal)" if self.others else "",
             "fault": label(letter.fault),
         }
-        rows = [f"  {row:<10} {text}" for row, text in told.items() if text]
+        rows = [f"  {row:<10} {text}" for row, text in facts.items() if text]
         return [f"{name}, {self.schema}, {letter.size} bytes", *rows]
 
 
@@ -179,12 +179,12 @@ def moment(milliseconds: int | None) -> str | None:
 
 
 def ago(milliseconds: int | None, now: int) -> str:
-    told = moment(milliseconds)
-    if told is None or milliseconds is None:
+    when = moment(milliseconds)
+    if when is None or milliseconds is None:
         return "unknown"
     minutes = max(0, now - milliseconds) // 60_000
     rounded = minutes - minutes % 60 if minutes >= 600 else minutes
-    return f"{told}, {format_duration(rounded * 60.0) if minutes else 'less than 1m'} ago"
+    return f"{when}, {format_duration(rounded * 60.0) if minutes else 'less than 1m'} ago"
 
 
 def _utc(milliseconds: int) -> datetime:

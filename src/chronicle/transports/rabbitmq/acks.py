@@ -1,11 +1,11 @@
 """The tags of one channel, and the frames that settle them.
 
 Rule 1 (RB17): `multiple` is only ever sent for a tag below which every tag of the channel is settled or
-        is finished with success. Nacks of the same turn go out first, so they are settled by then.
-Rule 2: a tag that nobody finishes stays open and stops `multiple` there; the tags above go out singly.
-Rule 3: tags rise by one. A tag that never came (a delivery dropped on the way, one that pika fetched) is
-        an open one, for ever.
-Rule 4: a ledger dies with its channel; tags of another channel mean other messages (RB2).
+        finished successfully. Nacks of the same turn go out first, so they are settled by then.
+Rule 2: a tag that is not finished stays open and stops `multiple` there; the tags above go out singly.
+Rule 3: tags rise by one. A tag that never came (a delivery dropped on the way, one that pika fetched) stays
+        open forever.
+Rule 4: a ledger ends with its channel; tags of another channel mean other messages (RB2).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TagLedger:
         self._edge = 1  # below here nothing is open
 
     def __contains__(self, tag: int) -> bool:
-        """Whether the tag came and nobody has finished it."""
+        """Whether the tag came and is not finished."""
         return tag in self._open
 
     def delivered(self, tag: int) -> None:
@@ -69,7 +69,7 @@ class TagLedger:
         return True
 
     def nack(self, tag: int, requeue: bool) -> bool:
-        """Give it back, or let the broker dead-letter it. False if the tag is not open."""
+        """Return it, or let the broker dead-letter it. False if the tag is not open."""
         if tag not in self._open:
             return False
         self._open.remove(tag)

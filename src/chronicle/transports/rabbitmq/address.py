@@ -1,7 +1,7 @@
-"""Where a RabbitMQ broker is, out of an amqp URL. Pure; pika is not needed to find a URL wrong.
+"""Where a RabbitMQ broker is, read from an amqp URL. Pure; pika is not needed to find a URL wrong.
 
-Rule 1: an error never repeats a piece of the URL: a password with an unescaped `#` or `@` lands anywhere.
-Rule 2: of the URL's arguments a short list is taken; the rest is refused. pika's `ssl_options` would be
+Rule 1: an error never repeats parts of the URL: a password with an unescaped `#` or `@` can be anywhere.
+Rule 2: only a short list of URL arguments is accepted; the rest is refused. pika's `ssl_options` would be
         evaluated and could switch verification off (Z9).
 """
 
@@ -17,14 +17,16 @@ from chronicle.errors import SettingError
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 CONNECT_TIMEOUT: Final = 10.0
-# What the URL's arguments and `--set` take; the units are those of RabbitMQ's own list of URI arguments.
+# What the URL's arguments and `--set` accept; the units are those of RabbitMQ's own list of URI arguments.
 SETTINGS: Final = {
     "heartbeat": "seconds",
     "connection_timeout": "milliseconds",
     "prefetch": "messages",
 }
-MAX_PREFETCH: Final = 65535  # what AMQP has room for; zero would mean without limit
-ENCODE: Final = "percent-encode what is special in its user name or password (/ is %2F, # is %23, @ is %40)"
+MAX_PREFETCH: Final = 65535  # AMQP's maximum; zero would mean no limit
+ENCODE: Final = (
+    "percent-encode special characters in its user name or password (/ is %2F, # is %23, @ is %40)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,9 @@ class Address:
     password: str = field(repr=False)
     tls: bool
     given_password: bool  # the URL has one, as opposed to RabbitMQ's guest
-    heartbeat: int | None  # seconds; None: as the caller likes
+    heartbeat: int | None  # seconds; None: the caller decides
     timeout: float  # to connect, seconds
-    prefetch: int | None = None  # for who does not say how much to prefetch
+    prefetch: int | None = None  # used unless the operator gives --prefetch
 
     @property
     def place(self) -> str:
@@ -51,7 +53,7 @@ class Address:
 
     @property
     def loopback(self) -> bool:
-        """Whether bytes to this host stay on this machine."""
+        """Whether traffic to this host stays on this machine."""
         return is_loopback(self.host)
 
 
@@ -118,13 +120,13 @@ def _options(options: Mapping[str, str]) -> dict[str, int]:
                 found[name] = _whole(name, value, 1, MAX_PREFETCH)
             case "ssl_options" | "verify" | "cacertfile" | "certfile" | "keyfile":
                 raise SettingError(
-                    f"{name} is not taken from a URL",
+                    f"{name} is not accepted in a URL",
                     "use --tls-ca, --tls-cert and --tls-key; verification is always on",
                 )
             case _:
                 raise SettingError(
-                    "an argument of the URL or of --set is not known to RabbitMQ's transport",
-                    "it knows " + ", ".join(f"{known} ({unit})" for known, unit in SETTINGS.items()),
+                    "an argument of the URL or of --set is not known to the RabbitMQ transport",
+                    "it accepts " + ", ".join(f"{known} ({unit})" for known, unit in SETTINGS.items()),
                 )
     return found
 
@@ -133,5 +135,6 @@ def _whole(name: str, value: str, least: int, most: int) -> int:
     if value.isascii() and value.isdigit() and len(value) < 9 and least <= int(value) <= most:
         return int(value)
     raise SettingError(
-        f"{name} takes whole {SETTINGS[name]} from {least} to {most}", f"for example {name}={least * 20}"
+        f"{name} takes a whole number of {SETTINGS[name]} from {least} to {most}",
+        f"for example {name}={least * 20}",
     )

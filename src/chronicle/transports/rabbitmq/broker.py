@@ -13,7 +13,7 @@ from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Tra
 
 
 def check_url(url: str, settings: Mapping[str, str]) -> UrlFacts:
-    """Read the address; warn when a password would cross a network in the clear (Z9)."""
+    """Read the address; warn when a password would cross a network unencrypted (Z9)."""
     address = address_of(url, settings)
     if address.tls or address.loopback or not address.given_password:
         return UrlFacts(address.prefetch)
@@ -71,9 +71,9 @@ BROKER: Final = Broker(
     secure_schemes=("amqps",),
     example="amqp://user@host/vhost",
     settings=SETTINGS,
-    marks="RabbitMQ marks what was looked at as redelivered",
-    marks_mean="until it is settled it gets no second try from requeue-once, and a quorum queue counts it as "
-    "a try towards its delivery limit",
+    marks="RabbitMQ marks messages that were looked at as redelivered",
+    marks_mean="until they are settled they get no second try from requeue-once, and a quorum queue counts "
+    "this as a try towards its delivery limit",
     loggers=("pika",),
     telltale_loggers=("pika.channel",),
     check_url=check_url,
@@ -85,9 +85,9 @@ BROKER: Final = Broker(
     dead_letter_check=DeadLetterCheck(
         ask=ask,
         check_url=check_management_url,
-        not_asked="RabbitMQ does not tell a consumer, and without a dead-letter exchange it deletes them; "
-        "ask with --management-url, or make it so with --declare",
-        remedy="make it with chronicle declare, or set a policy with a dead-letter exchange; "
+        not_asked="a RabbitMQ consumer cannot see that, and without a dead-letter exchange they are deleted; "
+        "check with --management-url, or make sure with --declare",
+        remedy="create it with chronicle declare, or set a policy with a dead-letter exchange; "
         "--allow-drop accepts the loss",
     ),
 )

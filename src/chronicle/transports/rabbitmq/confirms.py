@@ -2,9 +2,9 @@
 
 Rule 1: the broker numbers the publishes of a channel from one; so do we. An answer is for one number, or for
         all up to it.
-Rule 2 (RB7): a message that came back is confirmed all the same, and is not taken. It comes back without its
-        number, so all that is on its way to that queue counts as come back: the queue does not exist, and
-        what it took before is gone with it.
+Rule 2 (RB7): a returned message is confirmed all the same, although no queue has it. It comes back without
+        its number, so everything on its way to that queue counts as returned: the queue does not exist, and
+        what it accepted before is gone with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pika import spec
 T = TypeVar("T")
 
 CONFIRM_TIMEOUT: Final = 90.0  # longer than the blocked notice may last
-NOT_TAKEN: Final = "the broker did not take it: the queue is full or in trouble"
+NOT_TAKEN: Final = "the broker did not accept it: the queue is full or in trouble"
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _Publish(Generic[T]):
 
 
 class Confirms(Generic[T]):
-    """What was published and waits for its answer, oldest first."""
+    """What was published and is not answered yet, oldest first."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -50,7 +50,7 @@ class Confirms(Generic[T]):
                 publish.came_back = True
 
     def answered(self, answer: Any) -> list[tuple[T, str]]:
-        """What this ack or nack is about, each with the reason why it was not taken, or none."""
+        """What this ack or nack is about, each with the reason why it was not accepted, or none."""
         number = answer.delivery_tag
         numbers = [known for known in self._open if known <= number] if answer.multiple else [number]
         refusal = "" if isinstance(answer, spec.Basic.Ack) else NOT_TAKEN
@@ -65,4 +65,4 @@ class Confirms(Generic[T]):
 
 
 def _gone(target: str) -> str:
-    return f"the queue {target!r} is gone: a message came back"
+    return f"the queue {target!r} is gone: a message was returned"

@@ -1,8 +1,8 @@
 """pika's connection, with the deliveries taken out of the stream before pika sees them.
 
 pika does the handshake, the heartbeats and every method but `basic.deliver`; the splitter takes those
-(wire.py). Properties go out as bytes that we encoded: pika's encoder cannot carry all that its decoder, or
-ours, reads (labels.py). These few lines are the only ones that reach into pika's inside.
+(codec/frames.py). Properties go out as bytes that we encoded: pika's encoder cannot carry everything that its
+decoder, or ours, reads (codec/encode.py). Only these few lines reach into pika's internals.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ READ_SIZE: Final = 64 * 1024
 
 
 class Encoded(pika.BasicProperties):
-    """Properties that are bytes already; pika sends them as they are."""
+    """Properties that are already bytes; pika sends them as they are."""
 
     def __init__(self, raw: bytes) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -33,7 +33,7 @@ class Encoded(pika.BasicProperties):
 
 
 class Connection(pika.SelectConnection):
-    """A connection turned by a poller; `arrived` is what came and nobody has taken yet."""
+    """A connection turned by a poller; `arrived` is what came and was not taken yet."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Connection(pika.SelectConnection):
             parameters,
             on_open_error_callback=ended,
             on_close_callback=ended,
-            custom_ioloop=poller,  # type: ignore[arg-type]  # it wants its own class, and uses the shape
+            custom_ioloop=poller,  # type: ignore[arg-type]  # typed as pika's own class, used by its shape
         )
 
     def watch(self, channel: int) -> None:
@@ -61,7 +61,7 @@ class Connection(pika.SelectConnection):
         self._splitter.watch(channel)
 
     def emit(self, frames: bytes) -> None:
-        """Send frames that are encoded already; now, if the socket takes them."""
+        """Send frames that are already encoded; now, if the socket takes them."""
         self._output_marshaled_frames([frames])
         # pika would wait for the poller to say that the socket is writable, which it almost always is.
         if self._plain is not None and self._plain._tx_buffers:

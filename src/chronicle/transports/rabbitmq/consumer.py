@@ -2,13 +2,13 @@
 
 Rule 1 (RB2): a delivery belongs to the channel it came on. Every `open` is a new epoch with a ledger of its
         own; a verdict from an older one is stale and no frame is sent for it.
-Rule 2 (RB3, RB4): a closed channel, a cancelled consumer and a lost connection are one thing: ConnectionLost
-        at the next turn. Everything is opened anew.
+Rule 2 (RB3, RB4): a closed channel, a cancelled consumer and a lost connection are the same: ConnectionLost
+        at the next turn. Everything is opened again.
 Rule 3: a verdict that moves a message to another queue is the courier's (courier.py): it becomes final, and
-        the message acknowledged, when the broker has confirmed the copy. Until then it is open and takes its
-        place in the prefetch window. The courier's end is ours.
-Rule 4 (RB14): the queue is checked passively, on a channel that may die of it. Only a connector that asks for
-        it has its topology made, before every connection: a broker that lost it gets it again.
+        the message acknowledged, when the broker has confirmed the copy. Until then it is open and takes a
+        place in the prefetch window. When the courier ends, so does the transport.
+Rule 4 (RB14): the queue is checked passively, on a channel that the broker may close. Topology is created
+        only for a connector that asks for it, before every connection: a broker that lost it gets it again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RabbitTransport:
         self._channel: Channel | None = None
         self._ledger: TagLedger | None = None
         self._courier: Courier | None = None
-        self._asked_for_stream = False  # once: the broker's log has a line of it
+        self._asked_for_stream = False  # once: it leaves a line in the broker's log
         self._looked_for_stream = False  # at the first message of this epoch
 
     @property
@@ -123,7 +123,7 @@ class RabbitTransport:
         return depth
 
     def _probe(self, session: Session, connection: Connection) -> int:
-        """See that the queue is there and is one; how many messages wait."""
+        """Check that the queue exists and is not a stream; how many messages are waiting."""
         channel = session.open_channel(connection)
         depth = self._depth(session, channel)
         channel.close()
@@ -180,7 +180,7 @@ class RabbitTransport:
         )
 
     def _look_for_stream(self, arrival: Arrival) -> None:
-        """Of a broker that could not be asked, or if the queue was made anew, the first message tells."""
+        """If the broker could not be asked, or the queue was created again, the first message shows it."""
         self._looked_for_stream = True
         if came_from_stream(open_envelope(arrival.envelope).headers):
             raise refuse(self._place, self._connector.queue)
@@ -211,12 +211,12 @@ class RabbitTransport:
         return [*final, *(settlement for _, settlement in arrived)] if arrived else final
 
     def _is_carried(self, settlement: Settlement) -> bool:
-        """Whether the courier has it, so that a second verdict comes too late; to leave it is none."""
+        """Whether the courier has it, so that a second verdict comes too late; LEAVE does not count."""
         courier, tag = self._courier, settlement.delivery.handle[1]
         return courier is not None and tag in courier and settlement.verdict.action is not Action.LEAVE
 
     def _carry(self, settlement: Settlement, courier: Courier) -> bool:
-        """Give a verdict to the courier, if it is his; whether he has it now."""
+        """Give a verdict to the courier, if it is one to carry; whether the courier has it now."""
         epoch, tag, envelope = settlement.delivery.handle
         is_open = epoch == self._epoch and self._ledger is not None and tag in self._ledger
         if not is_open or tag in courier or not courier.takes(settlement):
@@ -275,7 +275,7 @@ class RabbitTransport:
         self.machine.fire(ENDINGS[why])
 
     def _let_go(self, patience: float) -> None:
-        """End this epoch; wait at most so long for the broker to say goodbye."""
+        """End this epoch; wait at most `patience` for the broker's close to complete."""
         self._epoch += 1
         self._ledger = None
         session, self._session = self._session, None
@@ -311,7 +311,7 @@ def _note(ledger: TagLedger, tag: int, action: Action) -> bool:
             return ledger.nack(tag, requeue=True)
         case Action.DEAD_LETTER:
             return ledger.nack(tag, requeue=False)
-        case Action.LEAVE:  # the broker has it back when the channel closes
+        case Action.LEAVE:  # the broker gets it back when the channel closes
             return tag in ledger
     assert_never(action)
 

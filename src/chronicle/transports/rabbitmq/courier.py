@@ -1,13 +1,13 @@
 """Carries a message from its queue to another one: to a retry queue, or to the dead letters.
 
 Rule 1 (RB7): every message is mandatory, persistent and confirmed. It has arrived when the broker has
-        confirmed it and it did not come back; only then may its source be acknowledged.
+        confirmed it and did not return it; only then may the original be acknowledged.
 Rule 2 (RB6): it has a connection of its own, on the consumer's poller. An alarm stops only what is published;
         acknowledgements go on. The wait is bounded by the blocked notice, heartbeats and a limit of ours.
-Rule 3: a message that came back, or that the broker refused, is published again after a delay that grows;
-        its source stays unacknowledged, and nobody else waits for it. A lost connection, or no answer at all,
-        is the end of the whole transport: every unconfirmed message is delivered again. Twice is allowed,
-        never is not.
+Rule 3: a message that was returned, or that the broker refused, is published again after a growing delay;
+        the original stays unacknowledged, and no other message waits for it. A lost connection, or no answer
+        at all, ends the whole transport: every unconfirmed message is delivered again. A message may arrive
+        twice, but is never lost.
 Rule 4 (Z6): body and headers are the bytes that came; only chronicle's own headers are new, and what would
         mislead the broker on the way is left out.
 """
@@ -48,8 +48,8 @@ from chronicle.transports.seam import Connector
 COPY_REFUSED: Final = "message.copy_refused"
 AGAIN: Final = Backoff(1.0, 60.0)  # between two tries to publish a copy that was refused
 FRAME_ROOM: Final = 20  # of a content header's frame: its own eight bytes, and twelve before the flags
-NOWHERE: Final = ""  # no queue has this name, so what is sent there comes back
-# Counts of a stay in a queue that is over, and orders to the broker to copy a message to further queues.
+NOWHERE: Final = ""  # no queue has this name, so what is sent there is returned
+# Counters that apply only to the queue being left, and headers that make the broker copy to more queues.
 LEFT_BEHIND: Final = frozenset(
     (b"x-delivery-count", b"x-acquired-count", *(name.encode() for name in COPIES))
 )
@@ -63,7 +63,7 @@ class Copy:
     tag: int
     settlement: Settlement
     target: str
-    properties: Encoded | None  # None: nobody can publish it, it is only kept back
+    properties: Encoded | None  # None: it cannot be published and is only held
     refusals: int = 0
 
 
@@ -90,7 +90,7 @@ class Courier:
         self._under_way: Confirms[Copy | None] = Confirms()  # None: the proof
         self._later: list[tuple[float, int, Copy]] = []  # refused, and due again
         self._order = count()
-        self._carried: set[int] = set()  # tags under way or due again, or arrived and not yet told
+        self._carried: set[int] = set()  # tags under way or due again, or arrived and not yet reported
         self._arrived: list[tuple[int, Settlement]] = []
         self._channel: Channel | None = None
         parameters = connection_parameters(connector, name=f"{connector.tag} courier")
@@ -99,7 +99,7 @@ class Courier:
     # --- opening ------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Connect, look at the queues, prove the right to publish.
+        """Connect, check the queues and the permission to publish.
 
         Raises BrokerRefused when a retry queue is missing or publishing is not allowed.
         """
@@ -110,9 +110,9 @@ class Courier:
         if missing:
             steps = ",".join(map(format_duration, delays))
             raise BrokerRefused(
-                f"{self._place}: there is no queue {missing[0]!r} to wait in for another try",
-                f"make it: chronicle declare --queue {shlex.quote(queue)} --retry-delay {steps} "
-                "--only-retry; or start with --declare, which makes all that the queue needs",
+                f"{self._place}: there is no queue {missing[0]!r} for messages that wait for another try",
+                f"create it: chronicle declare --queue {shlex.quote(queue)} --retry-delay {steps} "
+                "--only-retry; or start with --declare, which creates everything the queue needs",
             )
         if self._is_there(dead_letter_queue(queue)):
             self._dead_letters = dead_letter_queue(queue)
@@ -130,7 +130,7 @@ class Courier:
             if closed.reply_code == 404:
                 return False
             raise BrokerRefused(
-                f"{self._place}: the broker does not let us look at the queue {queue!r}: {reason(closed)}",
+                f"{self._place}: the broker does not allow access to the queue {queue!r}: {reason(closed)}",
                 "retry:N needs a user that may use this queue and publish to the default exchange",
             ) from None
         return True
@@ -148,9 +148,9 @@ class Courier:
         self._session.ask(confirm)
 
     def _prove(self) -> None:
-        """Send an empty message nowhere: whether this user may publish shows in no other way.
+        """Send an empty message nowhere: there is no other way to see whether this user may publish.
 
-        Under an alarm the answer has to wait, and consuming does not wait for it.
+        During an alarm the answer is delayed, and consuming does not wait for it.
         """
         self._publish(None, NOWHERE, b"", Encoded(b"\0\0"))
         self._session.wait(lambda: self._proven or self._blocked, ANSWER_TIMEOUT)
@@ -158,7 +158,7 @@ class Courier:
     # --- carrying -----------------------------------------------------------------------------------
 
     def __contains__(self, tag: int) -> bool:
-        """Whether this delivery is on its way, or has arrived and nobody was told."""
+        """Whether this delivery is on its way, or has arrived and was not reported yet."""
         return tag in self._carried
 
     def takes(self, settlement: Settlement) -> bool:
@@ -188,7 +188,7 @@ class Courier:
         return True
 
     def keep(self, tag: int, settlement: Settlement) -> None:
-        """Keep a delivery that nobody can publish back for its delay; then it is its own queue's again."""
+        """Hold a delivery that cannot be published for its delay; then it goes back to its own queue."""
         self._carried.add(tag)
         kept = Copy(tag, settlement, settlement.delivery.queue, None)
         self._send_later(kept, settlement.verdict.delay or 0.0)
@@ -200,7 +200,7 @@ class Courier:
         return arrived
 
     def look(self) -> None:
-        """Publish again what is due; tell the owner when it is over without a word from the connection."""
+        """Publish again what is due; end the session if the connection failed without saying so."""
         if self._connection.fault:
             self._session.look()
         now = monotonic()
@@ -229,7 +229,7 @@ class Courier:
         self._under_way.published(copy, target, monotonic())
         try:
             self._channel.basic_publish("", target, body, properties, mandatory=True)
-        except exceptions.AMQPError as error:  # it is closing, and the reason is on its way or here
+        except exceptions.AMQPError as error:  # it is closing; the reason is here or on its way
             self._ended(error)
 
     # --- what the broker says -----------------------------------------------------------------------
@@ -245,7 +245,7 @@ class Courier:
                 self._arrived.append((copy.tag, copy.settlement))
 
     def _refused(self, copy: Copy, why: str) -> None:
-        """Keep it for another try, and say so every time: somebody must make room, or the queue."""
+        """Keep it for another try, and log it each time: the operator must free space or create the queue."""
         copy.refusals += 1
         delay = AGAIN.ceiling(copy.refusals)
         self._send_later(copy, delay)
@@ -256,7 +256,7 @@ class Courier:
             "attempt": copy.refusals,
             "delay_ms": round(delay * 1000),
         }
-        text = f"{self._said(why)}; its message waits, the next try is in {delay:.0f}s"
+        text = f"{self._said(why)}; the message waits, next try in {delay:.0f}s"
         self._notices.append(Notice(COPY_REFUSED, logging.ERROR, text, facts))
 
     def _on_return(self, _channel: Channel, method: Any, _properties: Any, _body: bytes) -> None:
@@ -273,14 +273,14 @@ class Courier:
             self._session.ended(
                 BrokerRefused(
                     f"{self._place}: this user may not publish to the default exchange, which retry:N needs",
-                    "give it the permission to write to amq.default",
+                    "give it permission to write to amq.default",
                 )
             )
             return
         self._ended(error)
 
     def _ended(self, error: BaseException) -> None:
-        # Before it was ever open the error may be a refusal, which the owner can tell.
+        # Before it was ever open the error may be a refusal, which the session recognises.
         self._session.ended(ConnectionLost(self._said(reason(error))) if self._channel else error)
 
     def _said(self, problem: str) -> str:

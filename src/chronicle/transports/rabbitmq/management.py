@@ -1,7 +1,7 @@
-"""RabbitMQ's management API, as far as a consumer may look: a few GETs, nothing else.
+"""RabbitMQ's management API, as far as a consumer needs it: a few GETs, nothing else.
 
 Rule 1: only the host that the operator named is asked: no proxy, no redirect, no guess.
-Rule 2: certificates are verified; waiting and the size of an answer are bounded.
+Rule 2: certificates are verified; the wait for an answer and its size are bounded.
 Rule 3: an error names what went wrong; never a password, never a piece of a URL.
 """
 
@@ -30,7 +30,7 @@ PIECE: Final = 64 * 1024
 
 
 class NoAnswer(Exception):
-    """The API did not tell; the text says why."""
+    """The API gave no usable answer; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Management:
 
     @property
     def readable(self) -> bool:
-        """Whether others on the network could read the password on its way."""
+        """Whether others on the network could read the password."""
         return not self.tls and not is_loopback(self.host)
 
 
@@ -105,14 +105,14 @@ class Api:
         """Where this exchange sends messages."""
         found = self._get(f"{self._path('exchanges', exchange)}/bindings/source")
         if not isinstance(found, list):
-            raise NoAnswer("its answer is not the one of a management API")
+            raise NoAnswer("its answer is not that of a management API")
         return [entry for entry in found if isinstance(entry, dict)]
 
     def _object(self, kind: str, name: str) -> dict[str, Any] | None:
         found = self._get(self._path(kind, name))
         if found is None or (isinstance(found, dict) and found.get("name") == name):
             return found
-        raise NoAnswer("its answer is not the one of a management API")
+        raise NoAnswer("its answer is not that of a management API")
 
     def _path(self, kind: str, name: str) -> str:
         vhost, name = quote(self._management.vhost, safe=""), quote(name, safe="")
@@ -120,7 +120,7 @@ class Api:
 
     def _get(self, path: str) -> Any:
         """What the API says; None for a 404."""
-        # Slow to import, and every `consume` comes by here to look at its options.
+        # Slow to import, and every `consume` imports this module to check its options.
         from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
         where = self._management
@@ -150,7 +150,7 @@ class Api:
         if response.status == 404:
             return None
         if response.status in (401, 403):
-            raise NoAnswer("it refused this user, who needs the tag management")
+            raise NoAnswer("it refused this user, who needs the management tag")
         if response.status != 200:
             raise NoAnswer(f"it answered with HTTP status {response.status}")
         body = bytearray()

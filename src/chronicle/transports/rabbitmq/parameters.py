@@ -1,4 +1,4 @@
-"""pika's connection parameters, and pika's errors put into words.
+"""pika's connection parameters, and pika's errors in plain words.
 
 Rule 1: certificates are always verified; there is no way to ask for less (Z9).
 Rule 2: a refusal is what the broker said, or what no further try can change. A connection that merely
@@ -34,7 +34,7 @@ TLS_REASON: Final = re.compile(
 def connection_parameters(
     connector: Connector, *, name: str, heartbeat: int = 10
 ) -> pika.ConnectionParameters:
-    """How to connect once; trying again is the caller's business."""
+    """How to connect once; retrying is up to the caller."""
     address = address_of(connector.url, connector.extras)
     context = tls_context(connector.tls) if address.tls else None
     return pika.ConnectionParameters(
@@ -72,8 +72,10 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    # Without this, OpenSSL asks on the terminal, and a container waits for ever.
-    raise SettingError("--tls-key: the key is encrypted", "give a key without a pass phrase, mode 600")
+    # Without this, OpenSSL asks on the terminal, and a container waits forever.
+    raise SettingError(
+        "--tls-key: the key is encrypted", "use a key without a passphrase, in a file with mode 600"
+    )
 
 
 def place(connector: Connector) -> str:
@@ -95,17 +97,17 @@ def reason(error: BaseException) -> str:
     """Why there is no connection, in a few words."""
     found = list(causes(error))
     if any(isinstance(cause, exceptions.IncompatibleProtocolError) for cause in found):
-        return "it was closed before AMQP began; is it the right port, and amqps:// where TLS is spoken?"
+        return "it was closed before AMQP began; is the port right, and does it need amqps://?"
     for cause in reversed(found):
         if isinstance(cause, exceptions.ConnectionClosed | exceptions.ChannelClosed):
             return f"the broker said {cause.reply_code} {cause.reply_text}"
         if isinstance(cause, exceptions.ConnectionBlockedTimeout):
-            return f"the broker took no messages for {BLOCKED_TIMEOUT:.0f}s (an alarm: memory or disk)"
+            return f"the broker accepted no messages for {BLOCKED_TIMEOUT:.0f}s (memory or disk alarm)"
         if isinstance(cause, exceptions.AMQPHeartbeatTimeout):
             return "the broker missed its heartbeats"
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror.lower()
-    # pika hangs up by itself when the login takes too long, and then tells no more than that.
+    # pika hangs up by itself when the login takes too long, and reports no more than that.
     if any(
         isinstance(cause, TimeoutError | exceptions.ConnectionOpenAborted)
         or type(cause).__name__ == "AMQPConnectorStackTimeout"
@@ -118,7 +120,7 @@ def reason(error: BaseException) -> str:
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and all it was made of: pika nests in arguments and attributes, Python in causes."""
+    """The error and everything nested in it: pika uses arguments and attributes, Python causes."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:
@@ -143,7 +145,7 @@ def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefuse
         case ssl.SSLCertVerificationError():
             return BrokerRefused(
                 f"{where}: the broker's certificate is not trusted: {error.verify_message}",
-                "name the authority with --tls-ca FILE, and the host as it stands in the certificate",
+                "name the authority with --tls-ca FILE, and write the host as it is in the certificate",
             )
         case ssl.SSLError():
             return _tls_refused(str(error.args), where)
@@ -158,7 +160,7 @@ def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefuse
         case exceptions.AuthenticationError():
             return BrokerRefused(
                 f"{where}: the broker does not offer login by user name and password",
-                "enable the PLAIN mechanism at the broker",
+                "enable the PLAIN mechanism on the broker",
             )
         case exceptions.ConnectionClosedByBroker(reply_code=403):
             return _login_refused(address)
@@ -167,7 +169,7 @@ def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefuse
         case exceptions.ChannelClosedByBroker(reply_code=404):
             return NoSuchQueue(
                 f"{where}: there is no queue {queue!r}",
-                f"make it: chronicle declare --queue {shlex.quote(queue)}; or check the name, and the "
+                f"create it: chronicle declare --queue {shlex.quote(queue)}; or check the name, and the "
                 "virtual host at the end of the URL",
             )
         case exceptions.ChannelClosedByBroker(reply_code=403):
@@ -185,7 +187,7 @@ def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefuse
                 return None
             return BrokerRefused(
                 f"{where}: the broker does not accept this for the queue {queue!r}: {text}",
-                "the queue's type or arguments do not fit what was asked",
+                "the queue's type or arguments do not match what was asked for",
             )
         case exceptions.ProtocolVersionMismatch():
             return _not_amqp(where)
@@ -196,11 +198,13 @@ def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefuse
 
 
 def _tls_refused(text: str, where: str) -> BrokerRefused | None:
-    """What OpenSSL's name for the trouble means, if there is one in the text."""
+    """What OpenSSL's name for the error means, if the text has one."""
     found = TLS_REASON.search(text)
     why = found[0] if found else ""
     if "WRONG_VERSION_NUMBER" in why or "HTTP_REQUEST" in why:
-        return BrokerRefused(f"{where}: nobody speaks TLS there", "check the port; amqps is usually on 5671")
+        return BrokerRefused(
+            f"{where}: there is no TLS on that port", "check the port; amqps is usually on 5671"
+        )
     if "CERTIFICATE_REQUIRED" in why or "HANDSHAKE_FAILURE" in why:
         return BrokerRefused(
             f"{where}: the broker wants a client certificate", "give it with --tls-cert and --tls-key"
@@ -228,12 +232,12 @@ def _login_refused(address: Address) -> BrokerRefused:
 def _vhost_refused(where: str) -> BrokerRefused:
     return BrokerRefused(
         f"{where}: the virtual host does not exist or this user may not use it",
-        "check the end of the URL: / stands for the default virtual host",
+        "check the end of the URL: / means the default virtual host",
     )
 
 
 def _not_amqp(where: str) -> BrokerRefused:
     return BrokerRefused(
-        f"{where}: what answers there does not speak AMQP 0-9-1",
-        "check host and port: 5672 for amqp, 5671 for amqps; 15672 is the management interface",
+        f"{where}: the server there does not speak AMQP 0-9-1",
+        "check the host and port: 5672 for amqp, 5671 for amqps; 15672 is the management interface",
     )

@@ -1,8 +1,8 @@
 """The I/O loop pika runs on, turned by the pump one turn at a time.
 
-pika's own loop wants to own a thread and decides by itself how long it waits. This one is a thing to be
-asked: `turn(timeout)` serves what is ready and returns, `wake` ends a wait from any thread or signal
-handler. It has the shape pika asks of a loop (`AbstractSelectorIOLoop`).
+pika's own loop wants a thread to itself and decides by itself how long it waits. This one is driven by its
+caller: `turn(timeout)` serves what is ready and returns, `wake` ends a wait from any thread or signal
+handler. It has the interface pika expects of a loop (`AbstractSelectorIOLoop`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Poller:
     ERROR = select.POLLERR | select.POLLHUP
 
     def __init__(self) -> None:
-        # An epoll has a number of its own, so that another loop can watch this one.
+        # An epoll has a file descriptor of its own, so that another loop can watch this one.
         self._poll: Any = select.epoll() if hasattr(select, "epoll") else select.poll()
         self._scale = 1 if hasattr(select, "epoll") else 1000  # seconds, or thousandths
         self._handlers: dict[int, Handler] = {}
@@ -50,7 +50,7 @@ class Poller:
         self.add_handler(self._waker.fileno(), self._awake, self.READ)
 
     def turn(self, timeout: float) -> None:
-        """Wait at most so long, then serve everything that is ready."""
+        """Wait at most `timeout`, then serve everything that is ready."""
         if self._calls:
             timeout = 0.0
         elif self._timers:
@@ -64,7 +64,7 @@ class Poller:
         self._serve_timers()
 
     def catch_up(self) -> None:
-        """Serve what is ready already, without waiting; bounded, should it never end."""
+        """Serve what is already ready, without waiting; bounded, in case it never ends."""
         for _ in range(CATCH_UP):
             if not (self._calls or self._poll.poll(0)):
                 break
@@ -87,7 +87,7 @@ class Poller:
     def wake(self) -> None:
         self._waker.wake()
 
-    # What pika asks of a loop ----------------------------------------------------------------------
+    # What pika expects of a loop -------------------------------------------------------------------
 
     def add_handler(self, fd: int, handler: Handler, events: int) -> None:
         self._handlers[fd] = handler
@@ -115,10 +115,10 @@ class Poller:
     add_callback_threadsafe = add_callback
 
     def start(self) -> None:
-        raise AssertionError("the pump turns this loop; nobody starts it")
+        raise AssertionError("the pump turns this loop; it is never started")
 
     def stop(self) -> None:
-        """Nothing to stop: the pump simply turns it no more."""
+        """Nothing to stop: the pump simply stops turning it."""
 
     def close(self) -> None:
         self._waker.close()

@@ -1,8 +1,8 @@
-"""Whether RabbitMQ would keep a dead letter of a queue, found out before the first message (RB8).
+"""Whether RabbitMQ would keep a dead letter of a queue, checked before the first message (RB8).
 
-Rule 1: it only looks. What it was told decides; what it was not told is UNKNOWN, never a guess.
-Rule 2: an argument of a queue wins over its policy, for the exchange and for the routing key, one by one.
-Rule 3: VANISHES is said only when nothing the broker knows could lead the dead letter to a queue.
+Rule 1: it only looks. It decides by what the API says; what the API does not say is UNKNOWN, never a guess.
+Rule 2: an argument of a queue wins over its policy, separately for the exchange and for the routing key.
+Rule 3: the answer is VANISHES only when nothing the broker knows could lead the dead letter to a queue.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from chronicle.transports.seam import Connector
 
 EXCHANGE: Final = "x-dead-letter-exchange"
 KEY: Final = "x-dead-letter-routing-key"
-# The API knows a queue's policy from its statistics, which come every five seconds.
+# The API takes a queue's policy from its statistics, which are updated every five seconds.
 POLICY_PATIENCE: Final = 8.0
 POLICY_PAUSE: Final = 0.25
 
 
 class Lookup(Protocol):
-    """Who knows the broker's topology; NoAnswer when it cannot tell."""
+    """Something that knows the broker's topology; raises NoAnswer when it cannot say."""
 
     def queue(self, name: str) -> Mapping[str, Any] | None: ...
 
@@ -56,17 +56,17 @@ def preflight(
             if prospect is not None:
                 return prospect
             if clock() >= deadline:
-                return Prospect(Keeping.UNKNOWN, "the management API does not tell the queue's policy")
+                return Prospect(Keeping.UNKNOWN, "the management API does not show the queue's policy")
             sleep(POLICY_PAUSE)
     except NoAnswer as error:
-        return Prospect(Keeping.UNKNOWN, f"the management API cannot be asked: {error}")
+        return Prospect(Keeping.UNKNOWN, f"the management API cannot be queried: {error}")
 
 
 def prospect_of(lookup: Lookup, name: str) -> Prospect | None:
     """What would become of a dead letter of this queue; None while its policy is not known yet."""
     queue = lookup.queue(name)
     if queue is None:
-        return Prospect(Keeping.UNKNOWN, f"the management API knows no queue {name!r}")
+        return Prospect(Keeping.UNKNOWN, f"the management API has no queue {name!r}")
     arguments = queue.get("arguments") or {}
     policy = queue.get("effective_policy_definition")
     if policy is None and not {EXCHANGE, KEY} <= arguments.keys():
@@ -79,7 +79,7 @@ def prospect_of(lookup: Lookup, name: str) -> Prospect | None:
 
 
 class _Trail:
-    """The way of a dead letter from exchange to exchange; `key` is None when each message keeps its own."""
+    """The route of a dead letter from exchange to exchange; `key` is None when each message keeps its own."""
 
     def __init__(self, lookup: Lookup, key: str | None) -> None:
         self._lookup = lookup
@@ -108,7 +108,7 @@ class _Trail:
         return Prospect(Keeping.KEPT, f"in the queue {self._key!r}")
 
     def _along(self, kind: str, binding: Mapping[str, Any]) -> Prospect | None:
-        """What becomes of it on this way; None when the way is not its own."""
+        """What becomes of it along this binding; None when the binding does not match."""
         match matches(kind, str(binding.get("routing_key", "")), self._key):
             case False:
                 return None
@@ -120,18 +120,18 @@ class _Trail:
         return Prospect(Keeping.KEPT, f"in the queue {destination!r}")
 
     def _unrouted(self, name: str, exchange: Mapping[str, Any]) -> Prospect:
-        """No binding takes it: an alternate exchange may."""
+        """No binding matches: an alternate exchange may take it."""
         alternate = (exchange.get("arguments") or {}).get("alternate-exchange")
         if alternate is not None:
             return self.follow(str(alternate))
         if exchange.get("policy"):
-            return Prospect(Keeping.UNKNOWN, f"a policy may give the exchange {name!r} an alternate one")
+            return Prospect(Keeping.UNKNOWN, f"a policy may give the exchange {name!r} an alternate exchange")
         under = "" if self._key is None else f" under the routing key {self._key!r}"
         return Prospect(Keeping.VANISHES, f"no queue is bound to the dead-letter exchange {name!r}{under}")
 
 
 def _best(ways: list[Prospect]) -> Prospect | None:
-    """One way to a queue is enough; a way that cannot be judged keeps from despair."""
+    """One route to a queue is enough; with a route that cannot be judged the answer is UNKNOWN."""
     for keeping in (Keeping.KEPT, Keeping.UNKNOWN, Keeping.VANISHES):
         for way in ways:
             if way.keeping is keeping:
@@ -140,7 +140,7 @@ def _best(ways: list[Prospect]) -> Prospect | None:
 
 
 def matches(kind: str, pattern: str, key: str | None) -> bool | None:
-    """Whether a binding takes a message with this key; None when that cannot be known beforehand."""
+    """Whether a binding matches this key; None when that cannot be known in advance."""
     match kind:
         case "fanout":
             return True
@@ -155,7 +155,7 @@ def matches(kind: str, pattern: str, key: str | None) -> bool | None:
 
 def topic_matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
     """AMQP's rule: `*` is one word, `#` any number of them."""
-    # One row of the table at a time: at[i] is whether the pattern so far takes the first i words.
+    # One row of the table at a time: at[i] is whether the pattern so far matches the first i words.
     at = [True] + [False] * len(words)
     for part in pattern:
         if part == "#":

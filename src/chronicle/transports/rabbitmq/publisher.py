@@ -1,10 +1,10 @@
 """Puts messages on a RabbitMQ queue, confirmed.
 
 Rule 1: every message is mandatory, persistent and confirmed (RB7). A batch is done when each of its
-        messages was confirmed and none came back.
+        messages was confirmed and none was returned.
 Rule 2: many are in flight at once, on a connection of their own (RB6); waiting is bounded by the
         broker's heartbeats, its blocked notice, and a limit on waiting for the next confirmation.
-Rule 3: between batches nobody serves the connection. If it was lost meanwhile, it is opened again before
+Rule 3: between batches the connection is not served. If it was lost meanwhile, it is opened again before
         the next batch: nothing was in flight, so nothing is in doubt.
 """
 
@@ -34,7 +34,7 @@ KEPT: Final = frozenset(
 
 
 class RabbitPublisher:
-    """One connection and one confirming channel, driven only while somebody waits for it."""
+    """One connection and one confirming channel, driven only while a caller waits for it."""
 
     def __init__(self, connector: Connector, stopping: Callable[[], bool] = never) -> None:
         self._connector = connector
@@ -55,14 +55,14 @@ class RabbitPublisher:
         self._disconnect(CLOSE_TIMEOUT)
 
     def publish(self, batch: Sequence[Outgoing], meanwhile: Callable[[], None] = nothing) -> None:
-        """Return when the broker has confirmed them all; raise if it did not take one.
+        """Return when the broker has confirmed them all; raise if it did not accept one.
 
         `meanwhile` is called several times a second as long as there is something to wait for.
         """
-        # All are made before the first is sent: one that cannot be encoded must not leave half a batch.
+        # All are encoded before the first is sent: one that cannot be must not leave half a batch.
         made = [(message.body, self._properties(message)) for message in batch]
         session, channel = self._ready()
-        self._refused = ""  # what an earlier batch met says nothing about this one
+        self._refused = ""  # an earlier batch says nothing about this one
         try:
             for body, properties in made:
                 self._under_way.published(None, self._connector.queue, monotonic())
@@ -79,10 +79,10 @@ class RabbitPublisher:
             raise self._lost(session, error) from None
         if self._refused:
             problem = f"{session.place}: {self._refused}"
-            raise BrokerRefused(problem, "make room for it or bring the queue back")
+            raise BrokerRefused(problem, "free space in the queue, or create it again")
 
     def _lost(self, session: Session, error: Exception) -> Exception:
-        """What ended the connection: a refusal if the broker said so, such as for want of permission."""
+        """What ended the connection: a refusal if the broker said so, such as for lack of permission."""
         session.ended(error)
         refused = session.refused()
         if refused is not None or isinstance(error, ConnectionLost):
@@ -109,7 +109,7 @@ class RabbitPublisher:
             session.log_in(connection)
             self._channel = channel = session.open_channel(connection)
             channel.add_on_return_callback(self._on_return)
-            # Passive: it changes nothing, and a queue that is missing is told before the first message.
+            # Passive: it changes nothing, and a missing queue is noticed before the first message.
             queue = self._connector.queue
             session.ask(lambda done: channel.queue_declare(queue, passive=True, callback=done))
             session.ask(lambda done: channel.confirm_delivery(self._on_confirm, callback=done))
@@ -136,6 +136,6 @@ class RabbitPublisher:
         """Headers and properties as they came; always persistent. Raises InvalidMessage."""
         kept = {name: value for name, value in message.properties.items() if name in KEPT}
         if kept.get("user_id") != self._user:
-            # The broker refuses a message that carries somebody else's name.
+            # The broker refuses a message with another user's name.
             kept.pop("user_id", None)
         return Encoded(encode(message.headers, {**kept, "delivery_mode": PERSISTENT}))

@@ -1,9 +1,9 @@
-"""Reading a RabbitMQ queue: hold the messages and give them back, with an eye on quorum queues.
+"""Reading a RabbitMQ queue: hold the messages and return them, with care for quorum queues.
 
-Rule (RB10): a quorum queue counts how often it has handed a message out, and beyond its limit drops or
-        dead-letters it. One that comes near that is refused; or, if it stays, refreshed: put into the same
-        queue anew, confirmed, and then removed. So no number of looks loses a dead letter; a process killed
-        in between leaves it there twice.
+Rule (RB10): a quorum queue counts how often it has delivered a message, and beyond its limit drops or
+        dead-letters it. One that comes near that is refused; or, if it stays, refreshed: republished to the
+        same queue, confirmed, and then removed. So looking never loses a dead letter, however often; a
+        process killed in between leaves it there twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RabbitReader(HoldingReader):
         self._opened = ExitStack()
 
     def read(self, room: int, timeout: float) -> Sequence[Delivery] | None:
-        """Everything read before must be decided by then if it is to be refreshed: removed, or to stay."""
+        """Before the next call, the caller removes what is to go: of the rest, what is worn is refreshed."""
         self._refresh()
         batch = super().read(room, timeout)
         self._look_for_worn(batch or ())
@@ -66,14 +66,14 @@ class RabbitReader(HoldingReader):
         if worn and self._reading.on_worn is OnWorn.REFUSE:
             most = max(count(delivery.headers.get("x-delivery-count")) for delivery in worn)
             raise SettingError(
-                f"the broker has handed out a message of this queue {most} times before, and {LIMIT} a "
+                f"the broker has delivered a message of this queue {most} times before, and {LIMIT} a "
                 "quorum queue dead-letters or drops it",
                 "do not read it again: consume it, or allow more with --max-deliveries",
             )
         self._worn = worn
 
     def _refresh_the_last(self) -> None:
-        """Refresh what was read last, and what the broker pushed ahead and nobody read."""
+        """Refresh what was read last, and what the broker pushed ahead and was not read."""
         if not self._holders:
             return
         self._refresh()
@@ -83,7 +83,7 @@ class RabbitReader(HoldingReader):
             self._refresh()
 
     def _refresh(self) -> None:
-        """Publish what wears out to the same queue, and remove it; SettingError when that is not possible."""
+        """Republish what is worn to the same queue and remove it; SettingError when that is not possible."""
         if not self._worn:
             return
         try:
@@ -106,8 +106,8 @@ class RabbitReader(HoldingReader):
         refreshed, self._refreshed = self._refreshed, 0
         if refreshed:
             text = (
-                f"{refreshed} of these messages were put into {self._connector.queue} anew: this quorum "
-                "queue counts how often it hands one out, and drops it beyond its limit"
+                f"{refreshed} of these messages were republished to {self._connector.queue}: this quorum "
+                "queue counts how often it delivers one, and drops it beyond its limit"
             )
             self.notices.append(Notice(REFRESHED, logging.WARNING, text, {"count": refreshed}))
 
@@ -118,7 +118,7 @@ def _as_it_was(delivery: Delivery) -> Outgoing:
 
 def _not_refreshed(why: Exception) -> SettingError:
     return SettingError(
-        f"this quorum queue counts how often it hands a message out and drops it {LIMIT}; one that wears out "
-        f"cannot be put there anew: {why}",
+        f"this quorum queue counts how often it delivers a message and drops it {LIMIT}; one that comes near "
+        f"it cannot be republished: {why}",
         "do not look again: redrive or drop it, with a user who may publish to this queue",
     )

@@ -1,8 +1,8 @@
-"""One poller and the connections on it: connecting, asking and waiting, each with a bound.
+"""One poller and the connections on it: connecting, asking and waiting, each with a time limit.
 
-Rule 1: every wait ends: with its answer, at its limit, with the connection, or when somebody wants to stop.
-Rule 2: the first reason for the end is the true one. While opening it is a refusal or an absence; what was
-        open is lost.
+Rule 1: every wait ends: with its answer, at its limit, with the connection, or when the process stops.
+Rule 2: the first reason for the end is the true one. While opening, it means refused or unreachable; after
+        that, the connection is lost.
 Rule 3 (RB14): a question that the broker may answer by closing the channel has a channel of its own.
 """
 
@@ -24,17 +24,17 @@ from chronicle.transports.rabbitmq.poller import Poller
 from chronicle.transports.seam import Connector, never, nothing
 
 CONNECT_TIMEOUT: Final = 60.0  # pika's own limits are shorter; this one only keeps a defect from hanging
-ANSWER_TIMEOUT: Final = 10.0  # for one answer of a broker that is connected
+ANSWER_TIMEOUT: Final = 10.0  # for one answer from a connected broker
 CLOSE_TIMEOUT: Final = 2.0
-TURN: Final = 0.25  # the longest between two looks at whether somebody wants to stop
+TURN: Final = 0.25  # the longest between two checks for a stop
 
 
 class CalledOff(BrokerUnreachable):
-    """Somebody wanted to stop, or had no more time, before the broker answered."""
+    """The process stopped, or the time was up, before the broker answered."""
 
 
 class Session:
-    """Connections that live and end together, turned by whoever waits for them."""
+    """Connections that open and close together, turned by whoever waits for them."""
 
     def __init__(self, connector: Connector, stopping: Callable[[], bool] = never) -> None:
         self.place = place(connector)
@@ -57,7 +57,7 @@ class Session:
     def start(
         self, parameters: pika.ConnectionParameters, on_end: Callable[[BaseException], None] | None = None
     ) -> Connection:
-        """Begin to connect; `on_end` puts the end of this connection into words of its own."""
+        """Begin to connect; `on_end` handles the end of this connection in its own way."""
         connection = Connection(parameters, self.poller, on_end or self.ended)
         self._connections.append(connection)
         return connection
@@ -68,7 +68,7 @@ class Session:
         self._logged_in.append(connection)
 
     def open_channel(self, connection: Connection) -> Channel:
-        """A channel whose end is the end of all."""
+        """A channel whose end ends the whole session."""
         channel: Channel = self.ask(lambda done: connection.channel(on_open_callback=done))
         channel.add_on_close_callback(self._channel_closed)
         return channel
@@ -94,7 +94,7 @@ class Session:
     def try_out(
         self, connection: Connection, request: Callable[[Channel, Callable[[Any], None]], object]
     ) -> Any:
-        """Ask on a channel that may die of it; ChannelClosedByBroker is the broker's no."""
+        """Ask on a channel that the broker may close; ChannelClosedByBroker means no."""
         channels: list[Channel] = []
 
         def begin(done: Callable[[Any], None]) -> None:
@@ -121,7 +121,7 @@ class Session:
         heed: bool = True,
         meanwhile: Callable[[], None] = nothing,
     ) -> None:
-        """Turn the poller until it is done; CalledOff when somebody wants to stop and is heeded."""
+        """Turn the poller until it is done; with `heed`, CalledOff when the process stops."""
         deadline = monotonic() + patience
         while not done():
             self.look()
@@ -139,7 +139,7 @@ class Session:
 
     def look(self) -> None:
         """Raise if it is over."""
-        # Before the login is done pika itself says better what is wrong: another protocol, another port.
+        # Before the login is done, pika itself knows better what is wrong: another protocol, another port.
         for connection in self._logged_in:
             if connection.fault:
                 raise ProtocolFault(f"{self.place}: what the broker sent cannot be read: {connection.fault}")
@@ -168,11 +168,11 @@ class Session:
             self.ended(error)
 
     def close(self, patience: float) -> None:
-        """Let go of everything; wait at most so long for the broker to say goodbye. Never raises.
+        """Close everything; wait at most `patience` for the broker to confirm. Never raises.
 
-        The sockets are closed in any case: as long as one is open, the broker keeps what was held on it.
+        The sockets are closed in any case: as long as one is open, the broker keeps its messages assigned.
         """
-        # It is going anyway. pika asserts something untrue when a login is called off in the middle.
+        # It is closing anyway. pika has a wrong assertion that fails when a login is cancelled halfway.
         for connection in self._connections:
             with suppress(Exception):
                 if not (connection.is_closed or connection.is_closing):

@@ -1,9 +1,9 @@
-"""Telling a stream from a queue over AMQP alone (RB18): an ack there settles nothing, and nothing can die.
+"""Telling a stream from a queue over AMQP alone (RB18): it has no dead letters, and acks remove nothing.
 
-A passive declare does not tell the type, and to declare needs the right to configure. But the broker takes
+A passive declare does not show the type, and declaring needs permission to configure. But the broker accepts
 the argument `x-stream-offset` for a consumer of a stream only: for any other queue it closes the channel, and
 nothing was delivered. A broker that does not check arguments would deliver, so it is not asked: there the
-first message tells.
+first message shows it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chronicle.transports.rabbitmq.connection import Connection
 from chronicle.transports.rabbitmq.session import Session
 
 OFFSET: Final = "x-stream-offset"  # an argument of a stream's consumer, and a header of its messages
-CHECKS_ARGUMENTS: Final = (3, 10)  # RabbitMQ does since then
+CHECKS_ARGUMENTS: Final = (3, 10)  # the first RabbitMQ version that does
 
 
 def is_stream(session: Session, connection: Connection, queue: str) -> bool:
@@ -30,13 +30,13 @@ def is_stream(session: Session, connection: Connection, queue: str) -> bool:
         return False
 
     def consume(channel: Channel, done: Callable[[Any], None]) -> None:
-        channel.basic_qos(prefetch_count=1)  # no stream without it
+        channel.basic_qos(prefetch_count=1)  # a stream requires it
         channel.basic_consume(queue, _ignore, arguments={OFFSET: "next"}, callback=done)
 
     try:
         session.try_out(connection, consume)
     except exceptions.ChannelClosedByBroker:
-        return False  # also when something else is wrong: consuming in earnest says what
+        return False  # also when something else is wrong: the real consumer finds out what
     return True
 
 
@@ -46,7 +46,7 @@ def came_from_stream(headers: Facts) -> bool:
 
 
 def refuse(where: str, queue: str) -> BrokerRefused:
-    """What the operator is told."""
+    """The error for the operator."""
     return BrokerRefused(
         f"{where}: {queue!r} is a stream",
         "chronicle consumes classic and quorum queues; bind one of those to where the messages come from",
@@ -54,10 +54,10 @@ def refuse(where: str, queue: str) -> BrokerRefused:
 
 
 def _checks_arguments(connection: Connection) -> bool:
-    told = connection.server_properties or {}
-    version = re.match(r"(\d+)\.(\d+)", str(told.get("version")))
+    server = connection.server_properties or {}
+    version = re.match(r"(\d+)\.(\d+)", str(server.get("version")))
     return (
-        told.get("product") == "RabbitMQ"
+        server.get("product") == "RabbitMQ"
         and version is not None
         and (int(version[1]), int(version[2])) >= CHECKS_ARGUMENTS
     )

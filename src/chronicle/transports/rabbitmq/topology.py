@@ -1,10 +1,10 @@
-"""Carries a topology plan out at a RabbitMQ broker. Never deletes, never changes what is there.
+"""Carries out a topology plan on a RabbitMQ broker. Never deletes, never changes what exists.
 
-Rule 1: all steps are looked at before the first is made. If one of them is there with other arguments,
-        nothing is made at all.
-Rule 2 (RB14): every look is on a channel of its own, because the broker answers "no" by closing it. What is
-        there is compared by declaring it once more, which changes nothing.
-Rule 3: a binding cannot be looked at over AMQP. To bind twice is to bind once, so it is simply bound.
+Rule 1: all steps are checked before the first one is created. If one of them exists with other arguments,
+        nothing is created at all.
+Rule 2 (RB14): every check is on a channel of its own, because the broker answers "no" by closing it. What
+        exists is compared by declaring it once more, which changes nothing.
+Rule 3: a binding cannot be looked up over AMQP. Binding twice is the same as once, so it is simply bound.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INEQUIVALENT: Final = re.compile(
 )
 VALUE: Final = re.compile(r"(?:the value )?'(?P<value>.*?)'(?: of type '\w+')?", re.DOTALL)
 CHOICES: Final = (
-    "ask for what is there; or set it with a policy, which can be changed; or delete it yourself once it is "
+    "ask for what exists; or set it with a policy, which can be changed; or delete it yourself once it is "
     "empty and declare again"
 )
 
@@ -39,9 +39,9 @@ CHOICES: Final = (
 def declare(
     connector: Connector, steps: Sequence[Step], stopping: Callable[[], bool] = never
 ) -> tuple[tuple[Step, Done], ...]:
-    """Make what is missing; what became of each step. BrokerRefused explains a conflict, nothing is made.
+    """Create what is missing; what became of each step. On a conflict BrokerRefused, and nothing is created.
 
-    Raises BrokerUnreachable when there is no answer, or `stopping()` turns true before.
+    Raises BrokerUnreachable when there is no answer, or `stopping()` turns true first.
     """
     with Session(connector, stopping) as session:
         connection = session.start(connection_parameters(connector, name=f"{connector.tag} declare"))
@@ -55,7 +55,7 @@ def declare(
 
 
 class _Bench:
-    """One look or one change at a time, each on a channel of its own."""
+    """One check or one change at a time, each on a channel of its own."""
 
     def __init__(self, session: Session, connection: Connection) -> None:
         self._session = session
@@ -81,13 +81,13 @@ class _Bench:
             self._compare(step)
         if not there and isinstance(step, Queue) and step.foreign:
             raise BrokerRefused(
-                f"{self._where}: there is no {step} to make retry queues for",
-                "leave out --only-retry to make it",
+                f"{self._where}: there is no {step} to create retry queues for",
+                "leave out --only-retry to create it",
             )
         return not there
 
     def make(self, step: Step, missing: bool) -> Done:
-        """Make it if it is missing."""
+        """Create it if it is missing."""
         if isinstance(step, Binding):
             self._try(
                 step,
@@ -132,32 +132,32 @@ class _Bench:
         except exceptions.ChannelClosedByBroker as closed:
             if closed.reply_code == 404:
                 return False
-            if closed.reply_code == 405:  # somebody's exclusive queue: comparing it says so in full
+            if closed.reply_code == 405:  # an exclusive queue: comparing it gives the full error
                 return True
             raise
         return True
 
     def _try(self, step: Step, change: Request) -> None:
-        """Do it; a refusal names the step and not just the queue."""
+        """Do it; a refusal names the step, not just the queue."""
         try:
             self._session.try_out(self._connection, change)
         except exceptions.ChannelClosedByBroker as closed:
             if closed.reply_code == 406 and INEQUIVALENT.search(closed.reply_text):
                 raise
-            before = f"; {self._made} before it were made" if self._made else ""
+            before = f"; {self._made} before it were created" if self._made else ""
             raise BrokerRefused(
                 f"{self._where}: {step}: the broker refused it: {closed.reply_text}{before}", _remedy(closed)
             ) from None
 
 
 def difference(step: Exchange | Queue, text: str) -> str:
-    """Which argument differs, what is there and what was wanted, out of the broker's text."""
+    """Which argument differs, its current value and the one asked for, from the broker's text."""
     found = INEQUIVALENT.search(text)
     if found is None:
         return text
     argument = found["argument"]
     wanted = _wanted(step, argument)
-    return f"{argument} is {_shown(found['there'])} there, and {wanted} was asked for"
+    return f"{argument} is currently {_shown(found['there'])}, but {wanted} was asked for"
 
 
 def _wanted(step: Exchange | Queue, argument: str) -> str:
@@ -179,11 +179,11 @@ def _remedy(closed: exceptions.ChannelClosedByBroker) -> str:
     match closed.reply_code:
         case 403:
             return (
-                "to declare, a user needs configure and read on all of it, and write on the queues and the "
+                "to declare, a user needs configure and read on everything, and write on the queues and the "
                 "dead-letter exchange, which for retry queues is amq.default"
             )
         case 404:
-            return "it was removed meanwhile; declare again"
+            return "it was deleted meanwhile; declare again"
         case 405:
             return "it was declared exclusive; only its owner can use it"
     return "this broker does not know or allow the argument; leave the option out"

@@ -126,7 +126,7 @@ ROWS = {
         Keeping.UNKNOWN,
         "alternate",
     ),
-    "unknown queue": (Facts({}), Keeping.UNKNOWN, "knows no queue 'q'"),
+    "unknown queue": (Facts({}), Keeping.UNKNOWN, "has no queue 'q'"),
 }
 
 

@@ -74,7 +74,7 @@ def test_a_missing_queue_comes_with_the_command_that_makes_it() -> None:
     """D-9."""
     found = refusal(exceptions.ChannelClosedByBroker(404, "NOT_FOUND"), Connector("amqp://h/", "my orders"))
     assert found is not None
-    assert found.remedy.startswith("make it: chronicle declare --queue 'my orders'")
+    assert found.remedy.startswith("create it: chronicle declare --queue 'my orders'")
 
 
 def test_the_remedy_for_a_url_is_printed_in_full() -> None:

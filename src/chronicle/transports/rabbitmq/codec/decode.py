@@ -1,13 +1,13 @@
-"""What is written on a RabbitMQ message: basic properties and field tables, bytes in, values out.
+"""Reads the envelope of a RabbitMQ message: basic properties and field tables, bytes in, values out.
 
-Rule 1: opening an envelope never raises. Bytes that make no sense are a fault of their own message (RB13):
-        its headers read as empty but for chronicle's own, the properties that could be read stay, and the
-        fault names places, never content.
-Rule 2: values are those of pika's decoder where it has one, with three differences: a timestamp that no
-        calendar holds (milliseconds, mostly) stays the number it is; a float stays a float, where pika
-        cuts its decimals off; and a table is read strictly, so that a value never runs over its end.
-Rule 3: text that is not UTF-8 stays bytes, names of headers included. Nobody finds such a header by a
-        `str`, and nobody needs to guess its encoding.
+Rule 1: opening an envelope never raises. Bytes that make no sense affect only their own message (RB13):
+        its headers read as empty except for chronicle's own, the properties that could be read stay, and the
+        fault names positions, never content.
+Rule 2: values are those of pika's decoder where it has one, with three differences: a timestamp out of range
+        (usually milliseconds) stays the number it is; a float stays a float, where pika cuts off its
+        decimals; and a table is read strictly, so that a value never runs past its end.
+Rule 3: text that is not UTF-8 stays bytes, names of headers included. Such a header is not found by a `str`,
+        and its encoding is never guessed.
 """
 
 from __future__ import annotations
@@ -94,21 +94,21 @@ def open_envelope(raw: bytes) -> Envelope:
                 properties[name], pos = _U64(raw, pos)[0], after
             else:
                 start, pos = _block(raw, pos, end)
-                # A table that cannot be read says how long it is, so what follows it can be read.
+                # A table that cannot be read still gives its length, so what follows it can be read.
                 try:
                     headers = _table(raw, start, pos, 1)
                 except Unreadable as error:
                     fault = f"the header table cannot be read: {error}"
                     headers = _ours(raw[start:pos])
         if pos != end:
-            raise Unreadable(f"{end - pos} bytes too many")
+            raise Unreadable(f"{end - pos} extra bytes at the end")
     except Unreadable as error:
         fault, headers = fault or f"the properties cannot be read: {error}", {}
     return Envelope(headers, properties, fault)
 
 
 def properties_of(raw: bytes) -> dict[str, bytes]:
-    """The properties of a content header as they came, by name; Unreadable when it is none."""
+    """The properties of a content header as they came, by name; raises Unreadable if it is not one."""
     end = len(raw)
     flags, pos = _flags(raw, end)
     pieces: dict[str, bytes] = {}
@@ -123,12 +123,12 @@ def properties_of(raw: bytes) -> dict[str, bytes]:
                 pos = _within(pos + (1 if kind is OCTET else 8), end)
             pieces[name] = raw[start:pos]
     if pos != end:
-        raise Unreadable(f"{end - pos} bytes too many")
+        raise Unreadable(f"{end - pos} extra bytes at the end")
     return pieces
 
 
 def fields_of(table: bytes) -> list[tuple[bytes, bytes]]:
-    """The fields of a table as they came, each behind its name; looks into none, so depth does not matter."""
+    """The fields of a table as they came, each with its name; looks into none, so depth does not matter."""
     fields = []
     pos, end = 0, len(table)
     while pos < end:
@@ -140,7 +140,7 @@ def fields_of(table: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _behind(raw: bytes, pos: int, end: int) -> int:
-    """Where a value ends that begins with its type letter here."""
+    """Where the value ends whose type letter is here."""
     after = _within(pos + 1, end)
     letter = raw[pos]
     if letter in _BLOCKS:
@@ -161,7 +161,7 @@ def _ours(table: bytes) -> dict[str, Any]:
 
 
 def text(raw: bytes) -> Text:
-    """A string as it should be, or the bytes it is."""
+    """The bytes as a string, or unchanged if they are not UTF-8."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -199,7 +199,7 @@ def _array(raw: bytes, pos: int, end: int, depth: int) -> list[Any]:
 
 
 def _value(raw: bytes, pos: int, end: int, depth: int) -> tuple[Any, int]:
-    """One value behind its type letter, and where it ends."""
+    """One value after its type letter, and where it ends."""
     after = _within(pos + 1, end)
     letter, pos = raw[pos], after
     number = _NUMBERS.get(letter)
@@ -226,7 +226,7 @@ def _value(raw: bytes, pos: int, end: int, depth: int) -> tuple[Any, int]:
         case 0x44:  # D
             after = _within(pos + 5, end)
             decimals, digits = _DECIMAL(raw, pos)
-            # From text, because arithmetic would obey the decimal context of whoever calls.
+            # From text, because arithmetic would depend on the caller's decimal context.
             return Decimal(f"{digits}E-{decimals}"), after
         case 0x56:  # V
             return None, pos
@@ -241,14 +241,14 @@ def _moment(seconds: int) -> datetime | int:
 
 
 def _short(raw: bytes, pos: int, end: int) -> tuple[Text, int]:
-    """A string behind one octet of length."""
+    """A string after one octet of length."""
     start = _within(pos + 1, end)
     after = _within(start + raw[pos], end)
     return text(raw[start:after]), after
 
 
 def _block(raw: bytes, pos: int, end: int) -> tuple[int, int]:
-    """Where the content behind four octets of length begins and ends."""
+    """Where the content after four octets of length begins and ends."""
     start = _within(pos + 4, end)
     return start, _within(start + _U32(raw, pos)[0], end)
 

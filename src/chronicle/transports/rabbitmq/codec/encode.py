@@ -1,9 +1,9 @@
-"""Envelopes to send: basic properties and field tables, values in, bytes out; and old ones with new labels.
+"""Envelopes to send: basic properties and field tables, values in, bytes out; and old ones with new headers.
 
 Rule 1: what is passed on is not decoded and encoded again. Headers that stay are the bytes that came, so no
-        float loses its decimals and no number its width, and a table that nobody can read can be passed on.
-Rule 2: what `tables.open_envelope` reads out of an encoded envelope is what went in; InvalidMessage names
-        what AMQP cannot carry by its kind, never by its content.
+        float loses its decimals and no number its width, and even an unreadable table can be passed on.
+Rule 2: what `decode.open_envelope` reads from an encoded envelope is what went in; InvalidMessage names
+        what AMQP cannot carry by its type, never by its content.
 Rule 3: a message that chronicle moves to another queue is persistent, and goes without what would make the
         broker delete, refuse or copy it on the way (see `relabelled`).
 """
@@ -51,7 +51,7 @@ def encode(headers: Mapping[Any, Any], properties: Mapping[str, Any]) -> bytes:
         else:
             size, pack = (8, _U8) if kind is OCTET else (64, _U64)
             if not _is_whole(value) or not 0 <= value < 1 << size:
-                raise InvalidMessage(f"the property {name} is no number that AMQP can carry")
+                raise InvalidMessage(f"the property {name} is not a number that AMQP can carry")
             pieces[name] = pack(value)
     if headers:
         pieces["headers"] = _block(encode_table(headers))
@@ -59,10 +59,10 @@ def encode(headers: Mapping[Any, Any], properties: Mapping[str, Any]) -> bytes:
 
 
 def relabelled(raw: bytes, headers: Mapping[str, Any], without: Collection[bytes], user: str) -> bytes:
-    """The envelope `raw` for another queue: with these headers for those of the same names, less `without`.
+    """The envelope `raw` for another queue: `headers` replace those of the same name, `without` is left out.
 
-    A time to live goes, as it does when the broker dead-letters: it would end a wait early, or delete a dead
-    letter. The name of another user goes, because the broker refuses it. Raises Unreadable or InvalidMessage.
+    A time to live is removed, as when the broker dead-letters: it would end a wait early, or delete a dead
+    letter. Another user's name is removed: the broker refuses it. Raises Unreadable or InvalidMessage.
     """
     pieces = properties_of(raw)
     gone = {*without, *(name.encode() for name in headers)}
@@ -83,7 +83,7 @@ def encode_table(table: Mapping[Any, Any], depth: int = 1) -> bytes:
 
 
 def _value(value: Any, depth: int) -> bytes:
-    """A value behind its type letter, in the letters RabbitMQ itself uses."""
+    """A value after its type letter, with the letters RabbitMQ itself uses."""
     match value:
         case None:
             return b"V"
@@ -113,14 +113,14 @@ def _whole(value: int) -> bytes:
     if -(2**63) <= value < 2**63:
         return b"l" + _I64(value)
     if 0 <= value < 2**64:
-        # The only unsigned type of this size is a moment, and one beyond the calendar reads as its number.
+        # The only unsigned type of this size is a timestamp, and one out of range reads as its number.
         return _moment(value)
     raise InvalidMessage("a header is a number of more than 64 bits, which AMQP cannot carry")
 
 
 def _moment(seconds: int) -> bytes:
     if seconds < 0:
-        raise InvalidMessage("a header is a moment before 1970, which AMQP cannot carry")
+        raise InvalidMessage("a header is a time before 1970, which AMQP cannot carry")
     return b"T" + _U64(seconds)
 
 
@@ -140,17 +140,17 @@ def _is_whole(value: object) -> bool:
 def _short(value: Text, what: str) -> bytes:
     raw = value if isinstance(value, bytes) else _utf8(value)
     if len(raw) > 255:
-        raise InvalidMessage(f"{what} is longer than the 255 bytes that AMQP has room for")
+        raise InvalidMessage(f"{what} is longer than the 255 bytes that AMQP allows")
     return _U8(len(raw)) + raw
 
 
 def _utf8(value: object) -> bytes:
     if not isinstance(value, str):
-        raise InvalidMessage(f"a {type(value).__name__} stands where AMQP has text")
+        raise InvalidMessage(f"there is a {type(value).__name__} where AMQP needs text")
     try:
         return value.encode()
     except UnicodeEncodeError:
-        raise InvalidMessage("a header or property is no text that UTF-8 can carry") from None
+        raise InvalidMessage("a header or property is not valid UTF-8 text") from None
 
 
 def _block(content: bytes) -> bytes:
@@ -163,7 +163,7 @@ def _check_depth(depth: int) -> None:
 
 
 def _joined(pieces: Mapping[str, bytes]) -> bytes:
-    """The flags and what they announce, in the order of the wire."""
+    """The flags and the properties they announce, in wire order."""
     present = [(flag, name) for flag, name, _ in PROPERTIES if name in pieces]
     flags = sum(flag for flag, _ in present)
     return _U16(flags) + b"".join(pieces[name] for _, name in present)

@@ -1,15 +1,15 @@
-"""The splitter: takes the deliveries of one channel out of what the broker sends, leaves pika the rest.
+"""The splitter: takes the deliveries of one channel out of what the broker sends, and leaves pika the rest.
 
 Rule 1: a `basic.deliver` on the watched channel, its content header and its body frames become an
         arrival. Every other frame goes to pika: whole, untouched, in order. So pika never holds half a
         frame, and never sees a header table it might choke on (RB13).
-Rule 2: a content that pika's frames began (`basic.return`, `basic.get-ok`) stays pika's to its end.
-Rule 3: a method on the watched channel ends a delivery that is not complete. The delivery is dropped, which
-        loses nothing: it was never acknowledged, and its missing tag stops `multiple` (see acks.py).
-Rule 4: when the stream makes no sense, `fault` says why and all from there on goes to pika as it comes.
-        pika complains about most of it but waits for some, so whoever feeds looks at `fault` and hangs up.
-Rule 5: pika counts received bytes to see that the broker lives, and counts only what it is handed;
-        whoever feeds counts the rest.
+Rule 2: a content that began in pika's frames (`basic.return`, `basic.get-ok`) stays with pika to its end.
+Rule 3: a method on the watched channel ends an incomplete delivery. The delivery is dropped, which loses
+        nothing: it was never acknowledged, and its missing tag stops `multiple` (see acks.py).
+Rule 4: when the stream makes no sense, `fault` says why and everything after that goes to pika as it comes.
+        pika rejects most of it but waits for more of some, so the caller checks `fault` and hangs up.
+Rule 5: pika counts received bytes to see that the broker is alive, but only those it is given; the caller
+        counts the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeAlias
 from chronicle.transports.rabbitmq.codec.decode import Text, text
 
 # pika never asks for frames above 128 KiB, but RabbitMQ does not split a content header, and dead-lettering
-# makes one grow; so this is no protocol limit, only where a length cannot be meant.
+# makes one grow; so this is not a protocol limit, only a length that cannot be real.
 LARGEST_FRAME: Final = 16 * 1024 * 1024
 
 _HEAD: Final = Struct(">BHI").unpack_from
@@ -39,7 +39,7 @@ Route: TypeAlias = tuple[bool, Text, Text]
 
 
 class Arrival(NamedTuple):
-    """One delivery as it came; `envelope` is for `tables.open_envelope`, when somebody looks."""
+    """One delivery as it came; `envelope` is for `decode.open_envelope`, when it is needed."""
 
     tag: int
     redelivered: bool
@@ -55,7 +55,7 @@ class Splitter:
     def __init__(self) -> None:
         self.fault = ""
         self._channel: int | None = None
-        self._held: list[bytes] = []  # the frame that is not complete yet, as it came
+        self._held: list[bytes] = []  # the incomplete frame, as it came
         self._short = 0  # how much is missing before it is worth looking again
         self._tag = 0
         self._route: Route | None = None  # of the delivery under way
@@ -72,7 +72,7 @@ class Splitter:
     def feed(self, data: bytes) -> tuple[list[Arrival], bytes]:
         """The arrivals that are now complete, and pika's share: whole frames, perhaps none.
 
-        The order between the two is lost. Keeping the arrivals before pika gets its share is always
+        The order between the two is lost. Storing the arrivals before pika gets its share is always
         right: at worst pika then learns that their channel is gone.
         """
         if self.fault:
@@ -152,7 +152,7 @@ class Splitter:
         self._short = frame - len(rest)
 
     def _interrupt(self, data: bytes, start: int, size: int) -> bool:
-        """Rule 3: whether the stream makes sense after a method in the middle of a content."""
+        """Rule 3: whether the stream still makes sense after a method in the middle of a content."""
         self._drop()
         if size < 4 or _METHOD_ID(data, start)[0] not in _CHANNEL_CLOSE:
             self.fault = "a method in the middle of a content"
@@ -160,7 +160,7 @@ class Splitter:
 
     def _begin(self, data: bytes, start: int, end: int) -> bool:
         """Read a `basic.deliver`: consumer tag, delivery tag, redelivered, exchange, routing key."""
-        # Tag and consumer tag aside, most deliveries of a queue look alike, so the rest is read once.
+        # Apart from tag and consumer tag, most deliveries of a queue look alike, so the rest is read once.
         behind_tag = start + 13 + data[start + 4] if end > start + 4 else end
         rest = data[behind_tag:end]
         route = self._routes.get(rest)
@@ -190,7 +190,7 @@ class Splitter:
 
 
 def _route(rest: bytes) -> Route | None:
-    """What a `basic.deliver` says behind its tag, if it says it properly."""
+    """What a `basic.deliver` says after its tag, if it is well-formed."""
     if len(rest) < 3:
         return None
     key = 2 + rest[1]

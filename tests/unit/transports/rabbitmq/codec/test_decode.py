@@ -159,7 +159,7 @@ def test_a_table_longer_than_the_frame_keeps_what_came_before_it() -> None:
 
 def test_bytes_behind_the_last_property_are_a_fault() -> None:
     envelope = open_envelope(encoded(headers={"a": 1}, app_id="x") + b"\x00")
-    assert envelope.fault == "the properties cannot be read: 1 bytes too many"
+    assert envelope.fault == "the properties cannot be read: 1 extra bytes at the end"
     assert envelope.headers == {}
     assert envelope.properties == {"app_id": "x"}
 
