@@ -23,8 +23,8 @@ run demo my_crm:sync
 printf '\nThree were acknowledged. The one that failed was tried twice and waits in the dead letters:\n'
 show dlq list --queue demo
 
-printf '\nThe syncer is mended, and the dead letter brought back:\n'
+printf '\nThe syncer is fixed, and the dead letter is brought back:\n'
 show dlq redrive --queue demo
-run demo my_crm:sync_mended
+run demo my_crm:sync_fixed
 
 printf '\nNothing was lost. The syncer is docs/demo/my_crm.py; the next step is README.md.\n'

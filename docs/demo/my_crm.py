@@ -11,7 +11,7 @@ def sync(message: dict) -> bool:
     return True
 
 
-def sync_mended(message: dict) -> bool:
+def sync_fixed(message: dict) -> bool:
     """The same after a look at what failed: supporters without an e-mail address are kept, too."""
     contact = message["contact"]
     CRM[contact["contactRef"]] = contact["email"] or "no address"
