@@ -234,6 +234,6 @@ def test_more_threads_than_there_is_room_for(tmp_path: Path) -> None:
     args = ("consume", "--queue", "q", "--syncer", "s.py:sync", "--until-empty", "--concurrency")
     program = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))\n" + PROGRAM
     short = run(*args, "9999", cwd=tmp_path, program=program)
-    assert (short.code, "no room for 9999 threads" in short.err) == (2, True)
+    assert (short.code, "cannot start 9999 threads" in short.err) == (2, True)
     beyond = run(*args, "100000", cwd=tmp_path)
     assert (beyond.code, "at most 10000" in beyond.problems[0]) == (2, True)
