@@ -1,4 +1,4 @@
-"""Telling a stream from a queue over AMQP alone (RB18): it has no dead letters, and acks remove nothing.
+"""Telling a stream from a queue over AMQP alone (RB18): a stream has no dead letters, acks remove nothing.
 
 A passive declare does not show the type, and declaring needs permission to configure. But the broker accepts
 the argument `x-stream-offset` for a consumer of a stream only: for any other queue it closes the channel, and

@@ -88,7 +88,7 @@ def test_a_question_is_one_get_with_the_brokers_login() -> None:
     ("name", "why"),
     [
         ("moved", "status 302"),
-        ("wrong", "not the one"),
+        ("wrong", "not that of a management API"),
         ("broken", "cannot be read"),
         ("deep", "cannot be read"),
     ],
