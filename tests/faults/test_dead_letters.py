@@ -62,7 +62,7 @@ def test_a_verify_outlives_a_restart_of_the_broker(
     house: DeadHouse, node: RabbitNode, chronicle: StartChronicle, killed: bool
 ) -> None:
     """F4, RB19: results that come while the broker is away settle nothing, and the run goes on after."""
-    run = trying(house, chronicle, "--startup-timeout", "180s")
+    run = trying(house, chronicle, "--startup-timeout", "600s")
     if killed:
         node.kill()
         node.start()

@@ -220,7 +220,7 @@ def test_a_port_that_speaks_something_else_is_told_from_a_broker(stage: Stage) -
         url = f"amqp://guest:{ENCODED}@127.0.0.1:{port}/"
         process = stage.start("yes", "--startup-timeout", "1s", env={"CHRONICLE_URL": url})
         assert process.wait(PATIENCE) == 3
-    assert "is it the right port" in stopped(process)["text"]
+    assert "is the port right" in stopped(process)["text"]
     assert_no_secret(process)
 
 
