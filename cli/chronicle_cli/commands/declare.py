@@ -10,7 +10,7 @@ import click
 
 from chronicle.core.topology import Binding, Exchange, Queue, Step
 from chronicle.engine.job import Exit
-from chronicle.engine.reconnect import bounded, reach
+from chronicle.engine.reconnect import reach
 from chronicle.transports.catalog import declare_topology, planned_topology
 from chronicle_cli import options, report, topology_options
 from chronicle_cli.client_logs import quiet_clients
@@ -60,9 +60,7 @@ def command(ctx: click.Context, /, dry_run: bool, **_: Any) -> int:
         click.echo("nothing was created")
         return Exit.DONE
     quiet_clients()
-    time_to_start = ctx.params["startup_timeout"]
-    attempt = bounded(partial(declare_topology, connector), time_to_start)
-    for step, done in reach(attempt, time_to_start, report.warn):
+    for step, done in reach(partial(declare_topology, connector), ctx.params["startup_timeout"], report.warn):
         click.echo(f"{done}: {step}")
     return Exit.DONE
 

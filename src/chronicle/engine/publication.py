@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from chronicle.core.deadletters.death import undead
 from chronicle.core.delivery import Delivery
-from chronicle.engine.reconnect import bounded, pause, reach
+from chronicle.engine.reconnect import pause, reach
 from chronicle.engine.signals import STOPPING
 from chronicle.transports.batches import batched
 from chronicle.transports.catalog import open_publisher
@@ -87,8 +87,7 @@ def reached(
     def connected(stopping: Callable[[], bool]) -> Publisher:
         return open_publisher(connector, stopping).__enter__()
 
-    attempt = bounded(connected, startup_timeout)
-    publisher = reach(attempt, startup_timeout, tell, sleep=partial(pause, meanwhile=meanwhile))
+    publisher = reach(connected, startup_timeout, tell, sleep=partial(pause, meanwhile=meanwhile))
     try:
         yield publisher
     finally:

@@ -8,7 +8,7 @@ from functools import partial
 
 from chronicle.engine.reconnect import pause, reach
 from chronicle.errors import BrokerError, ChronicleError
-from chronicle.transports.seam import Closing, Reader
+from chronicle.transports.seam import Closing, Reader, never
 
 
 @contextmanager
@@ -16,11 +16,11 @@ def reading(
     reader: Reader,
     startup_timeout: float,
     tell: Callable[[str], None],
-    stopping: Callable[[], bool] = lambda: False,
+    stopping: Callable[[], bool] = never,
 ) -> Iterator[Reader]:
     """The reader, open; an absent broker is retried until the time is up or the caller stops it (D-9)."""
 
-    def opened() -> None:
+    def opened(_too_late: Callable[[], bool]) -> None:
         try:
             reader.open(stopping)
         except BaseException:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from chronicle.core.backoff import Backoff
 from chronicle.engine.job import Lifecycle
 from chronicle.errors import BrokerError, ChronicleError, ConnectionLost, ProtocolFault
-from chronicle.transports.seam import Promises, nothing
+from chronicle.transports.seam import Promises, never, nothing
 
 T = TypeVar("T")
 
@@ -105,24 +105,8 @@ class Patience:
         return self._backoff.delay(self.tries, self._luck())
 
 
-def bounded(
-    act: Callable[[Callable[[], bool]], T],
-    startup_timeout: float,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-) -> Callable[[], T]:
-    """An attempt for `reach`, out of an act that can be called off: it ends with the time to start."""
-    patience = Patience(Lifecycle(startup_timeout), Promises("").backoff, random.random, clock())
-
-    def attempt() -> T:
-        too_late = patience.try_from(clock())
-        return act(lambda: too_late(clock()))
-
-    return attempt
-
-
 def reach(
-    attempt: Callable[[], T],
+    attempt: Callable[[Callable[[], bool]], T],
     startup_timeout: float,
     tell: Callable[[str], None],
     *,
@@ -130,11 +114,15 @@ def reach(
     sleep: Callable[[float], None] = time.sleep,
     luck: Callable[[], float] = random.random,
 ) -> T:
-    """The result of the attempt; an unreachable broker is retried until the timeout."""
+    """The result of the attempt; an unreachable broker is retried until the timeout.
+
+    The attempt is given a function that says when to call it off, because the time is up.
+    """
     patience = Patience(Lifecycle(startup_timeout), Promises("").backoff, luck, clock())
     while True:
+        too_late = patience.try_from(clock())
         try:
-            return attempt()
+            return attempt(lambda: too_late(clock()))  # noqa: B023 - the attempt is over before the next
         except BrokerError as error:
             delay = patience.failed(clock())
             if delay is None:
@@ -146,7 +134,7 @@ def reach(
 def pause(
     seconds: float,
     *,
-    stopping: Callable[[], bool] = lambda: False,
+    stopping: Callable[[], bool] = never,
     meanwhile: Callable[[], None] = nothing,
 ) -> None:
     """Sleep, with something to do meanwhile; a stop ends it."""

@@ -40,10 +40,6 @@ class Shutdown:
     def is_late(self, now: float) -> bool:
         return self.deadline is not None and now >= self.deadline
 
-    def time_left(self, now: float) -> float:
-        """Seconds until the deadline; no wait may be longer."""
-        return float("inf") if self.deadline is None else max(0.0, self.deadline - now)
-
     def finish(self, why: Closing) -> None:
         self.closing = why
         self.over = True

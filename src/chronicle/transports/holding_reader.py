@@ -27,7 +27,7 @@ from chronicle.core.outcome import Synced
 from chronicle.core.policy import ACKED
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.errors import BrokerError, BrokerUnreachable, ConnectionLost
-from chronicle.transports.seam import Closing, Connector, Reading, Transport
+from chronicle.transports.seam import Closing, Connector, Reading, Transport, never
 
 WIDEST: Final = 65535  # messages one consumer may hold; the largest number AMQP can express
 GROWTH: Final = 8
@@ -85,7 +85,7 @@ class HoldingReader:
             self._window = min(self._window * GROWTH, WIDEST)
             self._holders[-1].stop(QUIET)
             try:
-                self._open_another(lambda: False)
+                self._open_another(never)
             except BrokerUnreachable as error:
                 raise ConnectionLost(str(error)) from None
         began = self._clock()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from chronicle.core.backoff import Backoff
 from chronicle.engine.job import Lifecycle
-from chronicle.engine.reconnect import FAULT_LIMIT, HEALTHY, Patience, bounded
-from chronicle.errors import ConnectionLost, ProtocolFault
+from chronicle.engine.reconnect import FAULT_LIMIT, HEALTHY, Patience, reach
+from chronicle.errors import BrokerUnreachable, ConnectionLost, ProtocolFault
 
 OWN = Backoff(1.0, 8.0)  # the transport's
 LOST = ConnectionLost("gone")
@@ -49,10 +53,23 @@ class TestStart:
 
     def test_an_attempt_that_can_be_called_off_ends_with_the_time(self) -> None:
         """D-9: but one that begins late is entitled to a moment."""
-        times = iter([0.0, 0.0, 59.0, 60.0, 70.0, 70.5, 71.0])
-        attempt = bounded(lambda stopping: [stopping(), stopping()], 60.0, clock=lambda: next(times))
-        assert attempt() == [False, True]
-        assert attempt() == [False, True]
+        answers: list[list[bool]] = []
+
+        def attempt(too_late: Callable[[], bool]) -> None:
+            answers.append([too_late(), too_late()])
+            raise BrokerUnreachable("nobody answers")
+
+        # The start; a try, its two questions and its failure just before the end; the same once more, later.
+        times = iter([0.0, 0.0, 57.0, 58.0, 59.9, 60.0, 60.5, 61.0, 61.0])
+        with pytest.raises(BrokerUnreachable):
+            reach(attempt, 60.0, lambda _: None, clock=lambda: next(times), sleep=lambda _: None)
+        assert answers == [[False, False], [False, True]]
+
+        times = iter([0.0, 0.0, 59.0, 60.0])
+        asked = reach(
+            lambda too_late: [too_late(), too_late()], 60.0, lambda _: None, clock=lambda: next(times)
+        )
+        assert asked == [False, True]
 
     def test_D_9_zero_means_for_ever(self) -> None:
         patience = make(Lifecycle(startup_timeout=0))
