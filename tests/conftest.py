@@ -17,6 +17,8 @@ from support.process import ChronicleProcess
 from support.queues import Queues
 from support.rabbit import RabbitNode
 
+pytest_plugins = ["support.evidence", "support.watchdog"]
+
 BROKERS: Final = frozenset({"rabbit", "private_rabbit"})
 UNIT: Final = Path(__file__).parent / "unit"
 

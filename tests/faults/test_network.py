@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import time
+from random import Random
 
 import pytest
 
@@ -22,10 +22,10 @@ QUICK = ("--reconnect-initial", "50ms", "--reconnect-max", "300ms")
 CUTS = 15
 
 
-def test_resets_lose_nothing_and_leak_nothing(on_rabbit: NewCampaign, chronicle: StartChronicle) -> None:
+def test_resets_lose_nothing_and_leak_nothing(
+    on_rabbit: NewCampaign, chronicle: StartChronicle, luck: Random
+) -> None:
     """F5, RB2: repeats only of what was handed out, and the same threads and files after every reset."""
-    seed = random.SystemRandom().randrange(10**6)
-    luck = random.Random(seed)
     campaign = on_rabbit("reset")
     with Proxy(campaign.place.url) as proxy:
         process = campaign.consume(chronicle, *BOUNDED, *QUICK, url=proxy.url_for(campaign.place.url))
@@ -37,7 +37,7 @@ def test_resets_lose_nothing_and_leak_nothing(on_rabbit: NewCampaign, chronicle:
             campaign.send(40, seconds=0.02)
             time.sleep(luck.uniform(0.2, 1.0))
             # It may be between two connections; a cut that hits nothing is no cut.
-            wait_for(proxy.cut, 30, f"a connection to cut, seed {seed}")
+            wait_for(proxy.cut, 30, "a connection to cut")
             wait_for_lines(process, "connection.lost", cut)
         campaign.wait_all_ended()
         wait_for(
@@ -48,8 +48,8 @@ def test_resets_lose_nothing_and_leak_nothing(on_rabbit: NewCampaign, chronicle:
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
     report = campaign.report()
-    assert (report.lost, report.unexpected, report.queued) == ([], [], ()), f"seed {seed}"
-    assert report.repeats <= CONCURRENCY * CUTS, f"seed {seed}"
+    assert (report.lost, report.unexpected, report.queued) == ([], [], ())
+    assert report.repeats <= CONCURRENCY * CUTS
     assert process.lines("consumer.stopped")[0]["reconnects"] == CUTS
 
 

@@ -1,15 +1,15 @@
 """The soak: faults in random order for minutes, all at one queue. Run it with `-m soak`.
 
-CHRONICLE_SOAK_SECONDS says how long (180), CHRONICLE_SOAK_SEED repeats the choices of an earlier run.
+CHRONICLE_SOAK_SECONDS says how long (180), CHRONICLE_TEST_SEED repeats the choices of an earlier run.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
@@ -29,7 +29,7 @@ class Soak:
     """Two consumers on one queue behind one proxy, and what can be done to them; every fault heals itself."""
 
     def __init__(
-        self, node: RabbitNode, proxy: Proxy, campaign: Campaign, start: StartChronicle, luck: random.Random
+        self, node: RabbitNode, proxy: Proxy, campaign: Campaign, start: StartChronicle, luck: Random
     ) -> None:
         self._node = node
         self._proxy = proxy
@@ -104,12 +104,9 @@ class Soak:
 @pytest.mark.soak
 @pytest.mark.parametrize("quorum", [False, True])
 def test_random_faults_lose_nothing(
-    private_rabbit: StartNode, on_rabbit: NewCampaign, chronicle: StartChronicle, quorum: bool
+    private_rabbit: StartNode, on_rabbit: NewCampaign, chronicle: StartChronicle, luck: Random, quorum: bool
 ) -> None:
     """F1–F12 in any order: every message sent is handled, and no consumer ends by itself."""
-    seed = int(os.environ.get("CHRONICLE_SOAK_SEED") or random.SystemRandom().randrange(10**6))
-    print(f"\nsoak with seed {seed}")
-    luck = random.Random(seed)
     node = private_rabbit()
     campaign = on_rabbit("soak", queues=node.queues, quorum=quorum)
     told: list[str] = []
@@ -122,11 +119,11 @@ def test_random_faults_lose_nothing(
             fault = luck.choice(soak.faults)
             told.append(fault.__name__)
             fault()
-            assert all(process.running for process in soak.consumers), f"seed {seed}: {told}"
+            assert all(process.running for process in soak.consumers), told
         print(f"{len(campaign.sent)} messages, {len(told)} faults")
         campaign.wait_all_ended(120)
         for process in soak.consumers:
             process.signal(signal.SIGTERM)
             assert process.wait(60) == 0
     report = campaign.report()
-    assert (report.lost, report.unexpected, report.queued) == ([], [], ()), f"seed {seed}: {told}"
+    assert (report.lost, report.unexpected, report.queued) == ([], [], ()), told

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from support.certs import Certs, Pair, make_certs
 from support.queues import Queues
@@ -49,6 +49,9 @@ class RabbitNode:
     `settings` are further lines of rabbitmq.conf. With `tls` there is a second listener that demands a
     client certificate; with `wrong_host` it shows a certificate for another name.
     """
+
+    # What a failing test in this process may have to do with.
+    running_here: ClassVar[list[RabbitNode]] = []
 
     def __init__(
         self, *, tls: bool = False, wrong_host: bool = False, settings: Mapping[str, str] | None = None
@@ -88,6 +91,8 @@ class RabbitNode:
         if self.running:
             raise RuntimeError("the node is running")
         deadline = time.monotonic() + timeout
+        if self not in self.running_here:
+            self.running_here.append(self)
         self._pid_file.unlink(missing_ok=True)
         self._start_epmd()
         with (self.folder / "console.log").open("ab") as console:
@@ -158,14 +163,20 @@ class RabbitNode:
                 return int(ready), int(unacknowledged)
         raise RuntimeError(f"there is no queue {queue}")
 
+    def logs(self) -> list[Path]:
+        """The files the node has written to, the one with its first and last words at the end."""
+        files = [*sorted((self.folder / "log").glob("*.log")), self.folder / "console.log"]
+        return [file for file in files if file.exists()]
+
     def log_tail(self, lines: int = 15) -> str:
         """The last lines the node wrote, wherever it wrote them."""
-        files = [*sorted((self.folder / "log").glob("*.log")), self.folder / "console.log"]
-        text = "".join(file.read_text(errors="replace") for file in files if file.exists())
+        text = "".join(file.read_text(errors="replace") for file in self.logs())
         return "\n".join(text.splitlines()[-lines:]) or "(none)"
 
     def close(self) -> None:
         """End the node and its epmd, and remove the folder."""
+        if self in self.running_here:
+            self.running_here.remove(self)
         self._end(signal.SIGKILL)
         if self._epmd is not None:
             self._epmd.kill()

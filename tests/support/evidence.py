@@ -1,0 +1,61 @@
+"""What a failing test leaves behind: the seed of its luck, and the logs of the brokers that ran.
+
+Rule 1: one seed for a run, new every time unless CHRONICLE_TEST_SEED names it; what a test draws from it
+depends on the test alone, not on those that ran before it.
+Rule 2: logs are copied the moment a test fails, because a broker's folder goes with the broker.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+from collections.abc import Generator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from support.rabbit import RabbitNode
+
+VARIABLE: Final = "CHRONICLE_TEST_SEED"
+KEPT: Final = Path(".failed-tests")
+LAST_LINES: Final = 15
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the one process that starts the others, or runs alone
+        os.environ.setdefault(VARIABLE, str(random.SystemRandom().randrange(10**6)))
+        shutil.rmtree(config.rootpath / KEPT, ignore_errors=True)
+    # Hypothesis draws from the same seed, unless it was told another.
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = os.environ[VARIABLE]
+
+
+@pytest.fixture
+def luck(request: pytest.FixtureRequest) -> random.Random:
+    """Chance that can be repeated: run again with the seed that the failure names."""
+    return random.Random(f"{os.environ[VARIABLE]} {request.node.nodeid}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        report.sections.append(("seed", f"{VARIABLE}={os.environ[VARIABLE]} draws the same again"))
+        for node in RabbitNode.running_here:
+            folder = keep_logs(item.config.rootpath / KEPT, item.nodeid, node)
+            report.sections.append((f"broker log, kept in {folder}", node.log_tail(LAST_LINES)))
+    return report
+
+
+def keep_logs(parent: Path, test: str, node: RabbitNode) -> Path:
+    """Copy what the node has written so far to a folder named after the test; that folder."""
+    folder = parent / re.sub(r"[^\w.-]+", "-", test).strip("-")[-120:] / node.folder.name
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in node.logs():
+        shutil.copy(file, folder)
+    return folder
