@@ -21,14 +21,31 @@ class Stalled:
 
     def fill(self) -> None:
         """Write until not one byte more fits; by a second opening, so that the first one still blocks."""
+        with self._opened_again() as own, contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(own, b".")
+
+    def leave_room(self, room: int) -> None:
+        """Fill it but for a few bytes: it says it is ready, and a longer write blocks all the same."""
+        self.fill()
+        with self._opened_again() as own:
+            ready = select.poll()
+            ready.register(own, select.POLLOUT)
+            while not ready.poll(50):  # room comes back in blocks
+                os.read(self.reading, 1)
+            fits = 0
+            while ready.poll(0):
+                fits += os.write(own, b".")
+            while not ready.poll(50):
+                os.read(self.reading, 1)
+            for _ in range(fits - room):
+                os.write(own, b".")
+
+    @contextmanager
+    def _opened_again(self) -> Iterator[int]:
         own = os.open(f"/proc/self/fd/{self.writing}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
         try:
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    os.write(own, b".\n" * 500)
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    os.write(own, b"\n")
+            yield own
         finally:
             os.close(own)
 

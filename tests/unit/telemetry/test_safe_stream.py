@@ -97,6 +97,20 @@ def test_a_stalled_reader_is_waited_for_once(stalled: Stalled, stream: TextIO) -
     assert stalled.reading
 
 
+@pytest.mark.usefixtures("opening")
+def test_a_little_room_is_not_taken_for_enough() -> None:
+    """X7: a terminal that says it is ready may have room for one line, and blocks for the next."""
+    with stalled_reader("terminal") as stalled, os.fdopen(stalled.writing, "w", closefd=False) as stream:
+        sink = SafeStream(stream)
+        stalled.leave_room(20)
+        writing = threading.Thread(target=sink.write, args=(b"y\n" * 64,), daemon=True)
+        writing.start()
+        writing.join(10)
+        assert not writing.is_alive()
+        assert sink.is_behind
+        assert read_all(sink, stalled).endswith(b"y\r\n" * 64)
+
+
 def test_a_line_tells_how_many_were_lost_when_the_reader_is_back(stalled: Stalled, stream: TextIO) -> None:
     sink = SafeStream(stream)
     log = JsonLog(sink, logging.INFO, {})
