@@ -338,8 +338,7 @@ class Runner:
         self._delays.hurry()
 
     def _watch_for_crash(self) -> None:
-        error = self._mailbox.crash
-        if error is not None:
+        if (error := self._mailbox.crash) is not None:
             self._mailbox.crash = None
             name = type(error).__name__
             self._fail(Exit.FATAL, f"uncaught {name} outside any message", trace_of(error, None))
@@ -366,6 +365,8 @@ class Runner:
 
     def _finish(self, why: Closing) -> None:
         """Log what stays unfinished, and leave the loop."""
+        if not self._promises.settles:  # then a verdict needs no connection
+            self._account(self._transport.settle(self._delays.due(self._clock())))
         self._leave([interrupted(delivery) for delivery in self._holdings.held])
         if self._connected:
             self._account(self._transport.settle(self._delays.due(self._clock())))

@@ -14,7 +14,7 @@ from chronicle.core.outcome import Action, Interrupted, Revoked
 from chronicle.core.policy import OnFailure, Policy
 from chronicle.core.settlement import Settlement
 from chronicle.engine.job import Bounds, Exit, Lifecycle
-from chronicle.errors import Retry
+from chronicle.errors import BrokerUnreachable, Retry
 from chronicle.telemetry import events
 from chronicle.transports.seam import DeadLetterKeeper
 from support.running import Gate, Running
@@ -95,6 +95,22 @@ class TestAtMostOnce:
         running.wait_for(lambda: len(gate.ended) == 4, "all handled")
         assert running.stop().code is Exit.DONE
         assert gate.ended == bodies(4)
+
+    def test_a_stop_without_a_connection_still_counts_what_was_handled(self) -> None:
+        """The verdict was on its way when the connection broke; it needs no broker."""
+
+        class BreaksAtAVerdict(ScriptedTransport):
+            def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
+                if work and self.away is None:
+                    self.away = BrokerUnreachable("not back yet")
+                    self.lose()
+                return super().settle(work)
+
+        transport = BreaksAtAVerdict(b"1", promises=AT_MOST_ONCE)
+        running = Running(yes, transport)
+        running.wait_for(lambda: running.notebook.facts(events.LOST), "the loss")
+        ending = running.stop()
+        assert (ending.code, ending.counters.handled) == (Exit.DONE, 1)
 
 
 class TestLeases:
