@@ -7,7 +7,7 @@ READY := .venv/ready
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test style types bench lock clean
+.PHONY: help demo test quick style types bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
@@ -17,7 +17,12 @@ demo: $(READY) ## the main job on the embedded queue: acknowledged, dead-lettere
 
 test: style types ## everything: style, types, and all tests against private real brokers
 	@sh tests/setup.sh brokers
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m "not soak and not timed"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not soak and timed"
+
+quick: style types ## for everyday work, in a minute: style, types, unit tests, conformance of the embedded queue
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup tests/unit
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup tests/conformance -k "local or memory"
 
 style: $(READY) ## lint and format, checked
 	$(BIN)/ruff check .
@@ -41,7 +46,7 @@ lock: $(READY) ## pin every dependency with its hashes again
 		{ echo "Lock again under Python 3.11.2 or older 3.11: make clean lock PYTHON=/usr/bin/python3" >&2; exit 1; }
 
 clean: ## remove what was set up and built
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build benchmarks/.envs
+	rm -rf .venv .failed-tests .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build benchmarks/.envs
 
 $(READY): requirements.lock pyproject.toml
 	@PYTHON="$(PYTHON)" sh tests/setup.sh python

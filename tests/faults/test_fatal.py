@@ -11,6 +11,8 @@ from support.checker import Campaign, NewCampaign
 from support.fixtures import StartChronicle
 from support.process import ChronicleProcess
 
+pytestmark = pytest.mark.timed
+
 ANSWERS = ("raise", "exit", "one", "none", "text")
 FINISHED, SLEEPING = 3, 4
 # The grace of a fatal exit is 2 s; the others sleep for 600. Anything between tells them apart.

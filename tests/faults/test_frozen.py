@@ -17,6 +17,8 @@ from support.fixtures import StartChronicle, StartNode
 from support.rabbit import RabbitNode
 from support.retrying import options, prepare
 
+pytestmark = pytest.mark.timed
+
 PATIENCE: Final = 60.0
 DRAIN: Final = 3.0
 SLACK: Final = 2.5  # beyond a limit: the end of the process on a busy machine

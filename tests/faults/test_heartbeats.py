@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from support.checker import AtRabbit, NewCampaign
 from support.fixtures import StartChronicle
 from support.waiting import wait_for
+
+pytestmark = pytest.mark.timed
 
 HEARTBEAT = 2
 LONG = 3 * HEARTBEAT + 1  # seconds

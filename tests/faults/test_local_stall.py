@@ -22,6 +22,8 @@ from support.fixtures import StartChronicle
 from support.process import ChronicleProcess
 from support.waiting import wait_for
 
+pytestmark = pytest.mark.timed
+
 TOGETHER = ("--concurrency", "5", "--prefetch", "5")
 BUSY = 5.0  # as long as a process waits for a lock that it needs to begin
 NO_ROOM = 64 * 1024

@@ -16,6 +16,8 @@ from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.seam import Connector, Outgoing
 from conformance.harness import opened, settle, verdict
 
+pytestmark = pytest.mark.timed
+
 FEW = 20
 MANY = 20_000
 

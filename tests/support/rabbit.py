@@ -164,9 +164,9 @@ class RabbitNode:
         raise RuntimeError(f"there is no queue {queue}")
 
     def logs(self) -> list[Path]:
-        """The files the node has written to, the one with its first and last words at the end."""
-        files = [*sorted((self.folder / "log").glob("*.log")), self.folder / "console.log"]
-        return [file for file in files if file.exists()]
+        """The files the node has written to, the one that says most at the end."""
+        logs = sorted((self.folder / "log").glob("*.log"), key=lambda file: file.stat().st_size)
+        return [file for file in (self.folder / "console.log", *logs) if file.exists()]
 
     def log_tail(self, lines: int = 15) -> str:
         """The last lines the node wrote, wherever it wrote them."""

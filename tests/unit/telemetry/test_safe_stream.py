@@ -83,6 +83,7 @@ def test_what_the_reader_did_not_take_is_kept_or_counted_and_no_line_is_torn(
     assert found == [*range(written - sink.dropped), written]
 
 
+@pytest.mark.timed
 @pytest.mark.usefixtures("opening")
 def test_a_stalled_reader_is_waited_for_once(stalled: Stalled, stream: TextIO) -> None:
     """Once for a moment, when no more can be kept; not again while it takes nothing."""
