@@ -5,9 +5,12 @@ BIN := .venv/bin
 READY := .venv/ready
 # The tests wait more than they compute. Each worker starts the brokers it needs for itself.
 WORKERS ?= 4
+# Where `make matrix` keeps the other Debian, and which tests it runs.
+MATRIX ?= .matrix
+TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test style types bench lock clean
+.PHONY: help demo test style types matrix bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +29,9 @@ style: $(READY) ## lint and format, checked
 types: $(READY) ## type check, strict
 	$(BIN)/mypy
 
+matrix: ## all tests once more, on Debian 13 with RabbitMQ 4 and Python 3.13, in a folder (root; MATRIX=folder, TESTS=path)
+	@MATRIX="$(MATRIX)" MIRROR="$(MIRROR)" WORKERS="$(WORKERS)" sh tests/matrix.sh run $(TESTS)
+
 bench: $(READY) ## side by side with the peers, everything or CASE=name; figures go to benchmarks/RESULTS.md
 	@sh tests/setup.sh brokers
 	$(BIN)/python -m benchmarks.run $(CASE:%=--case %)
@@ -41,6 +47,7 @@ lock: $(READY) ## pin every dependency with its hashes again
 		{ echo "Lock again under Python 3.11.2 or older 3.11: make clean lock PYTHON=/usr/bin/python3" >&2; exit 1; }
 
 clean: ## remove what was set up and built
+	@MATRIX="$(MATRIX)" sh tests/matrix.sh remove
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build benchmarks/.envs
 
 $(READY): requirements.lock pyproject.toml

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Sets up what `make` needs on a fresh machine: `setup.sh python` makes .venv, `setup.sh brokers` finds or
-# installs RabbitMQ. As root on Debian it installs what is missing; otherwise it says what to install.
+# installs RabbitMQ, `setup.sh debootstrap` that tool. As root on Debian it installs what is missing; otherwise it says what to install.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -60,8 +60,15 @@ set_up_brokers() {
     install_package rabbitmq-server
 }
 
+set_up_debootstrap() {
+    command -v debootstrap >/dev/null && return 0
+    can_install || fail "The matrix needs debootstrap: install the package debootstrap."
+    install_package debootstrap
+}
+
 case "${1:-}" in
 python) set_up_python ;;
 brokers) set_up_brokers ;;
-*) fail "usage: setup.sh python|brokers" ;;
+debootstrap) set_up_debootstrap ;;
+*) fail "usage: setup.sh python|brokers|debootstrap" ;;
 esac
