@@ -164,9 +164,9 @@ def difference(step: Exchange | Queue, text: str) -> str:
 def _wanted(step: Exchange | Queue, argument: str, asked: str | None) -> str:
     if isinstance(step, Queue) and argument in step.arguments:
         return str(step.arguments[argument])
-    # RabbitMQ 4 adds a queue type to a declaration without one, the default of the virtual host.
-    if argument == "x-queue-type" and asked is not None:
-        return _shown(asked)
+    # We name no type for a classic queue; RabbitMQ 4 then adds one, the default of the virtual host.
+    if argument == "x-queue-type":
+        return "classic" if asked in (None, "none") else _shown(asked)
     if argument == "durable":
         return "false" if isinstance(step, Queue) and not step.durable else "true"
     return step.kind if isinstance(step, Exchange) and argument == "type" else "none"
