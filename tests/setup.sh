@@ -38,7 +38,7 @@ install_package() {
 set_up_python() {
     command -v "$PYTHON" >/dev/null || fail "chronicle needs Python 3.11 or newer; there is no $PYTHON here."
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-        fail "chronicle needs Python 3.11 or newer; $PYTHON is $("$PYTHON" --version 2>&1). Try make PYTHON=python3.12."
+        fail "chronicle needs Python 3.11 or newer; $PYTHON is $("$PYTHON" --version 2>&1). Try make PYTHON=python3.13."
     if ! "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; then
         can_install || fail "Python's venv module is missing: install the package python3-venv, then run make again."
         install_package python3-venv

@@ -111,3 +111,14 @@ def test_a_copy_that_is_too_large_holds_up_its_own_message_alone(
     assert [call["message"]["id"] for call in stage.calls()].count(33) == 1
     assert [fetched.body for fetched in stage.left(1)] == [LARGE]
     assert waiting(stage.queues, stage.queue) == 0
+
+
+def test_the_broker_itself_moves_a_dead_letter_of_any_size(
+    stage: Stage, lower_limit: Callable[[], None]
+) -> None:
+    """RB8: the limit is for what clients publish, so without retry:N such a message has a way out."""
+    stage.publish(LARGE)
+    lower_limit()
+    process = stage.consume("as_told", "--on-failure", "dead-letter", "--schema", "json")
+    assert counted(process) == {"received": 1, "nack": 1, "dead_lettered": 1}
+    assert [letter.body for letter in stage.dead_letters(1)] == [LARGE]
