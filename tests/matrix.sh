@@ -25,13 +25,12 @@ run() {
     case "$(pwd)/$MATRIX" in
     *[[:space:]]*) fail "debootstrap cannot work in a folder with a space in its name: set MATRIX to another one." ;;
     esac
-    git_here ls-files >/dev/null 2>&1 || fail "The matrix copies what git lists: run it in a git checkout, with git installed."
+    git_here ls-files >/dev/null 2>&1 ||
+        fail "The matrix copies what git lists: run it in a git checkout, with git installed."
     unshare --mount true 2>/dev/null || fail "This machine does not allow to mount anything:" \
         "run the matrix on a machine of its own, or in a container that has the capability SYS_ADMIN."
     mkdir -p "$MATRIX"
-    # A second run would exchange the files beneath the first.
-    exec 9>"$MATRIX/lock"
-    flock -n 9 || fail "Another run uses $MATRIX: wait for it, or set MATRIX to another folder."
+    lock
     if [ ! -d "$ROOT" ]; then
         sh tests/setup.sh debootstrap
         unshare --mount sh tests/matrix.sh build
@@ -40,11 +39,18 @@ run() {
     unshare --mount sh tests/matrix.sh enter "$@" 9>&-
 }
 
+# A second run would exchange the files beneath the first.
+lock() {
+    exec 9>"$MATRIX/lock"
+    flock -n 9 || fail "Another run uses $MATRIX: wait for it, or set MATRIX to another folder."
+}
+
 # It gets its name when it is whole, so that one that is there can be used.
 build() {
     discard "$HALF"
     mirror=${MIRROR:-$(mirror_of_apt)}
-    [ -n "$mirror" ] || fail "apt knows no Debian mirror here: name one that has $RELEASE with make matrix MIRROR=http://…"
+    [ -n "$mirror" ] ||
+        fail "apt knows no Debian mirror here: name one that has $RELEASE with make matrix MIRROR=http://…"
     eval "$(apt-config shell proxy Acquire::http::Proxy)"
     if [ -n "${proxy:-}" ]; then
         export http_proxy="$proxy"
@@ -70,13 +76,14 @@ first_mirror() {
         awk '$2 == "Debian" { print $1; exit }'
 }
 
-# Everything but what git ignores, as it is now; what was made inside, the environment, stays.
+# What git knows, as it is now, without what was deleted; the environment that was made inside stays.
 copy_checkout() {
     mkdir -p "$ROOT/chronicle"
     find "$ROOT/chronicle" -mindepth 1 -maxdepth 1 ! -name .venv -exec rm -rf {} +
-    git_here ls-files -z --cached --others --exclude-standard --deduplicate |
-        tar --create --null --files-from - --ignore-failed-read 2>/dev/null |
-        tar --extract --no-same-owner --directory "$ROOT/chronicle"
+    git_here ls-files -z --deduplicate >"$MATRIX/files"
+    tar --create --null --files-from "$MATRIX/files" --ignore-failed-read --file "$MATRIX/checkout.tar"
+    tar --extract --no-same-owner --file "$MATRIX/checkout.tar" --directory "$ROOT/chronicle"
+    rm -f "$MATRIX/files" "$MATRIX/checkout.tar"
 }
 
 enter() {
@@ -97,10 +104,12 @@ enter() {
 }
 
 remove() {
+    [ -d "$MATRIX" ] || return 0
+    lock
     discard "$ROOT"
     discard "$HALF"
-    rm -f "$LOG" "$MATRIX/lock"
-    [ ! -d "$MATRIX" ] || rmdir "$MATRIX"
+    rm -f "$LOG" "$MATRIX/files" "$MATRIX/checkout.tar" "$MATRIX/lock"
+    rmdir --ignore-fail-on-non-empty "$MATRIX"
 }
 
 # Beneath a mount lie files of others: /dev of the machine itself, for one.
