@@ -27,7 +27,7 @@ run() {
     esac
     git_here ls-files >/dev/null 2>&1 ||
         fail "The matrix copies what git lists: run it in a git checkout, with git installed."
-    unshare --mount true 2>/dev/null || fail "This machine does not allow to mount anything:" \
+    unshare --mount true 2>/dev/null || fail "Nothing can be mounted here:" \
         "run the matrix on a machine of its own, or in a container that has the capability SYS_ADMIN."
     mkdir -p "$MATRIX"
     lock
@@ -105,6 +105,7 @@ enter() {
 
 remove() {
     [ -d "$MATRIX" ] || return 0
+    [ -w "$MATRIX" ] || fail "$MATRIX belongs to root, who made it: sudo make clean."
     lock
     discard "$ROOT"
     discard "$HALF"
