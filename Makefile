@@ -5,9 +5,12 @@ BIN := .venv/bin
 READY := .venv/ready
 # The tests wait more than they compute. Each worker starts the brokers it needs for itself.
 WORKERS ?= 4
+# Which of the tests, if not all; and where `make matrix` keeps the other Debian.
+TESTS ?=
+MATRIX ?= .matrix
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick style types bench lock clean
+.PHONY: help demo test quick style types matrix bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
@@ -17,8 +20,7 @@ demo: $(READY) ## the main job on the embedded queue: acknowledged, dead-lettere
 
 test: style types ## everything: style, types, and all tests against private real brokers
 	@sh tests/setup.sh brokers
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m "not soak and not timed"
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not soak and timed"
+	@WORKERS="$(WORKERS)" sh tests/run.sh $(TESTS)
 
 quick: style types ## for everyday work, in a minute: style, types, unit tests, conformance of the embedded queue
 	$(BIN)/pytest -n $(WORKERS) --dist loadgroup tests/unit
@@ -30,6 +32,9 @@ style: $(READY) ## lint and format, checked
 
 types: $(READY) ## type check, strict
 	$(BIN)/mypy
+
+matrix: ## all tests once more, on Debian 13 with RabbitMQ 4 and Python 3.13, in a folder (root; MATRIX=folder, TESTS=path)
+	@MATRIX="$(MATRIX)" MIRROR="$(MIRROR)" WORKERS="$(WORKERS)" sh tests/matrix.sh run $(TESTS)
 
 bench: $(READY) ## side by side with the peers, everything or CASE=name; figures go to benchmarks/RESULTS.md
 	@sh tests/setup.sh brokers
@@ -47,6 +52,7 @@ lock: $(READY) ## pin every dependency with its hashes again
 
 clean: ## remove what was set up and built
 	rm -rf .venv .failed-tests .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build benchmarks/.envs
+	@MATRIX="$(MATRIX)" sh tests/matrix.sh remove
 
 $(READY): requirements.lock pyproject.toml
 	@PYTHON="$(PYTHON)" sh tests/setup.sh python

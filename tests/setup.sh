@@ -1,6 +1,6 @@
 #!/bin/sh
 # Sets up what `make` needs on a fresh machine: `setup.sh python` makes .venv, `setup.sh brokers` finds or
-# installs RabbitMQ. As root on Debian it installs what is missing; otherwise it says what to install.
+# installs RabbitMQ, `setup.sh debootstrap` that tool. As root on Debian it installs what is missing; otherwise it says what to install.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -38,7 +38,7 @@ install_package() {
 set_up_python() {
     command -v "$PYTHON" >/dev/null || fail "chronicle needs Python 3.11 or newer; there is no $PYTHON here."
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-        fail "chronicle needs Python 3.11 or newer; $PYTHON is $("$PYTHON" --version 2>&1). Try make PYTHON=python3.12."
+        fail "chronicle needs Python 3.11 or newer; $PYTHON is $("$PYTHON" --version 2>&1). Try make PYTHON=python3.13."
     if ! "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; then
         can_install || fail "Python's venv module is missing: install the package python3-venv, then run make again."
         install_package python3-venv
@@ -60,8 +60,15 @@ set_up_brokers() {
     install_package rabbitmq-server
 }
 
+set_up_debootstrap() {
+    command -v debootstrap >/dev/null && return 0
+    can_install || fail "The matrix needs debootstrap: install the package debootstrap."
+    install_package debootstrap
+}
+
 case "${1:-}" in
 python) set_up_python ;;
 brokers) set_up_brokers ;;
-*) fail "usage: setup.sh python|brokers" ;;
+debootstrap) set_up_debootstrap ;;
+*) fail "usage: setup.sh python|brokers|debootstrap" ;;
 esac

@@ -38,8 +38,8 @@ def test_batches_are_bounded_by_number_and_size() -> None:
     """X7: what is held is bounded."""
     small = [Delivery(b"x", queue="q", transport="file")] * 250
     assert [len(batch) for batch in in_batches(small)] == [BATCH, BATCH, 50]
-    large = [Delivery(b"x" * (BATCH_BYTES // 2), queue="q", transport="file")] * 3
-    assert [len(batch) for batch in in_batches(large)] == [2, 1]
+    sizeable = [Delivery(b"x" * (BATCH_BYTES // 16), queue="q", transport="file")] * 20
+    assert [len(batch) for batch in in_batches(sizeable)] == [16, 4]
     assert list(in_batches([])) == []
 
 

@@ -143,7 +143,7 @@ def test_every_conflict_is_named_at_once(rabbit: Broker, api: ManagementApi, nam
         declare(rabbit.url, name, QueueOptions(ttl=0.005))
     for words in (
         f"exchange {name}.dlx: type is currently direct, but topic was asked for",
-        f"queue {name}.dlq: x-queue-type is currently quorum, but none was asked for",
+        f"queue {name}.dlq: x-queue-type is currently quorum, but classic was asked for",
         f"queue {name}: x-dead-letter-exchange is currently none, but {name}.dlx was asked for",
     ):
         assert words in refused.value.problem

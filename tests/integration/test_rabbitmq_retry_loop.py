@@ -76,8 +76,14 @@ def stage(rabbit: Broker, chronicle: StartChronicle, tmp_path: Path) -> Stage:
 
 
 @pytest.mark.parametrize("quorum", [False, True], ids=["classic", "quorum"])
-def test_a_message_that_always_fails_is_tried_twice_a_round_and_dropped(stage: Stage, quorum: bool) -> None:
-    """R-004-12 to 14, R-004-34, RB11: 2·(M+1) calls for --max-retries M, then one line at error level."""
+def test_a_message_that_always_fails_is_tried_every_round_and_dropped(stage: Stage, quorum: bool) -> None:
+    """R-004-12 to 14, R-004-34, RB11: 2·(M+1) calls for --max-retries M, then one line at error level.
+
+    RB9, RB10: a quorum queue of RabbitMQ 4 keeps the count of a message through its death, and takes one that
+    comes round for redelivered. Its first delivery of a round looks like the second, so it is the only try.
+    """
+    keeps_count = quorum and stage.queues.is_version_4()
+    flags = [False, True, True, True] if keeps_count else [False, True] * 3
     loop = make_loop(stage.queues, quorum=quorum)
     loop.publish(BODY)
     process = stage.start("no", "--max-retries", "2", queue=loop.queue)
@@ -86,9 +92,11 @@ def test_a_message_that_always_fails_is_tried_twice_a_round_and_dropped(stage: S
     assert process.wait(PATIENCE) == 0
 
     calls = stage.calls()
-    assert len(calls) == 6
-    assert [call["redelivered"] for call in calls] == [False, True] * 3
-    assert counted(process) == {"received": 7, "nack": 6, "requeued": 3, "dead_lettered": 3, "dropped": 1}
+    assert [call["redelivered"] for call in calls] == flags
+    tries = len(flags)
+    assert counted(process) == {
+        "received": tries + 1, "nack": tries, "requeued": tries - 3, "dead_lettered": 3, "dropped": 1
+    }  # fmt: skip
     assert dropped["level"] == "error"
     assert dropped["action_id"] == 1001
     assert dropped["reason"] == "3 retries, limit 2"

@@ -7,11 +7,24 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+SIGNS: Final = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +52,16 @@ class _Authority:
     key: ec.EllipticCurvePrivateKey
 
 
-def make_certs(folder: Path) -> Certs:
-    """Write a fresh set into `folder`; valid from yesterday for a week."""
+def make_certs(folder: Path, *, key_usage: bool = True) -> Certs:
+    """Write a fresh set into `folder`; valid from yesterday for a week.
+
+    Without `key_usage` the authority does not say what its key is for, which Python refuses from 3.13 on.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     authority = _Authority(_name("chronicle test authority"), ec.generate_private_key(ec.SECP256R1()))
     here = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     elsewhere = [x509.DNSName("elsewhere.invalid")]
-    root = _sign(authority.name, authority.key, authority, is_ca=True)
+    root = _sign(authority.name, authority.key, authority, is_ca=True, key_usage=key_usage)
     ca = folder / "ca.pem"
     ca.write_bytes(root.public_bytes(serialization.Encoding.PEM))
     return Certs(
@@ -88,6 +104,7 @@ def _sign(
     names: Sequence[x509.GeneralName] = (),
     usage: x509.ObjectIdentifier | None = None,
     is_ca: bool = False,
+    key_usage: bool = False,
 ) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
     builder = (
@@ -106,6 +123,8 @@ def _sign(
     )
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    if key_usage:
+        builder = builder.add_extension(SIGNS, critical=True)
     if usage is not None:
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
     return builder.sign(authority.key, hashes.SHA256())

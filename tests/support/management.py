@@ -19,10 +19,17 @@ class ManagementApi:
         self._headers = {"Authorization": f"Basic {base64.b64encode(who.encode()).decode()}"}
 
     def queues(self, prefix: str) -> dict[str, dict[str, Any]]:
-        """Durable queues whose names begin so, with their arguments."""
+        """Durable queues whose names begin so, with their arguments.
+
+        RabbitMQ 4 adds `x-queue-type=classic` where none was asked for; it is left out here.
+        """
         found = self._get("queues/%2F")
         return {
-            queue["name"]: queue["arguments"]
+            queue["name"]: {
+                name: value
+                for name, value in queue["arguments"].items()
+                if (name, value) != ("x-queue-type", "classic")
+            }
             for queue in found
             if queue["name"].startswith(prefix) and queue["durable"]
         }

@@ -121,6 +121,12 @@ class Queues:
         with self.channel() as channel:
             channel.queue_delete(queue)
 
+    def is_version_4(self) -> bool:
+        """Whether this is RabbitMQ 4.0 or newer."""
+        with self.channel() as channel:
+            said = channel.connection._impl.server_properties or {}
+        return int(str(said["version"]).partition(".")[0]) >= 4
+
     def clear(self) -> None:
         """Delete everything made here; for a broker that outlives the run."""
         with contextlib.suppress(AMQPError), self.channel() as channel:

@@ -252,6 +252,7 @@ class RabbitNode:
             "loopback_users": "none",
             "disk_free_limit.absolute": "50MB",
             "vm_memory_high_watermark.absolute": "1GB",
+            "max_message_size": str(128 * 1024 * 1024),  # 4.0 allows only 16 MiB, as much as --max-body
         }
         if self.certs is not None:
             shown: Pair = self.certs.wrong_host if wrong_host else self.certs.server

@@ -15,7 +15,14 @@ from chronicle.core.body import parse
 from chronicle.core.delivery import Delivery
 from chronicle.engine.job import Exit
 from chronicle.engine.publication import Publication, in_batches, reached
-from chronicle.errors import BrokerError, ChronicleError, InvalidMessage, OperatorError, SettingError
+from chronicle.errors import (
+    BrokerError,
+    ChronicleError,
+    InvalidMessage,
+    MessageError,
+    OperatorError,
+    SettingError,
+)
 from chronicle_cli import options, report
 from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Command, Group, option
@@ -84,9 +91,9 @@ def send(messages: Iterator[Delivery], where: Where, startup_timeout: float) -> 
         except ChronicleError as error:
             remedy = error.remedy if isinstance(error, OperatorError) else ""
             report.problem(str(error), remedy)
-            report.note(
-                f"{counted(publication.confirmed)} on {where.queue}, confirmed; the rest is uncertain"
-            )
+            # A message that cannot be sent is alone in its batch, or none of its batch was sent.
+            rest = "was not sent" if isinstance(error, MessageError) else "is uncertain"
+            report.note(f"{counted(publication.confirmed)} on {where.queue}, confirmed; the rest {rest}")
             return stopped_by(error)
     click.echo(f"{counted(publication.confirmed)} on {where.queue}, confirmed")
     return Exit.DONE

@@ -193,7 +193,8 @@ def requeue_once(reason: str, delivery: Delivery) -> Verdict:
     """One more try, then the dead letters (R-004-33).
 
     It reads the redelivered flag and not the attempts: in a retry loop built from a dead-letter exchange
-    and a TTL, every round comes back with the flag cleared and gets its two tries.
+    and a TTL, every round comes back with the flag cleared and gets its two tries. Where the broker leaves it
+    set (RB10), a round has one try: nothing tells it from the second, and a requeue too many might never end.
     """
     if delivery.redelivered:
         return Verdict(Action.DEAD_LETTER, reason)

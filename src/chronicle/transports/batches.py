@@ -12,15 +12,26 @@ T = TypeVar("T")
 
 BATCH: Final = 100
 BATCH_BYTES: Final = 8 * 1024 * 1024
+LARGE: Final = 1024 * 1024
 
 
 def batched(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """A hundred at a time, and fewer when they are large; `size` in bytes."""
+    """A hundred at a time, and fewer when they are large; `size` in bytes.
+
+    A large one is alone: a broker may refuse it for its size, and then no other is in doubt.
+    """
     batch: list[T] = []
     total = 0
     for item in items:
+        bytes_of_it = size(item)
+        if bytes_of_it >= LARGE:
+            if batch:
+                yield batch
+                batch, total = [], 0
+            yield [item]
+            continue
         batch.append(item)
-        total += size(item)
+        total += bytes_of_it
         if len(batch) >= BATCH or total >= BATCH_BYTES:
             yield batch
             batch, total = [], 0

@@ -240,6 +240,7 @@ def test_what_a_failed_message_gets() -> None:
     assert policy_of(QueueOptions(retry=None)) == Policy(OnFailure.DEAD_LETTER)
 
 
+TYPE = "inequivalent arg 'x-queue-type' for queue 'orders' in vhost '/': received "
 TTL = "inequivalent arg 'x-message-ttl' for queue 'orders' in vhost '/': received "
 LONG = "for queue '" + "l" * 180 + "..."
 
@@ -283,6 +284,21 @@ LONG = "for queue '" + "l" * 180 + "..."
             retry_queue("orders", 5.0),
             f"inequivalent arg 'x-message-ttl' {LONG}",
             "x-message-ttl is currently something else, but 5000 was asked for",
+        ),
+        (  # RabbitMQ 3
+            Queue("orders"),
+            TYPE + "none but current is the value 'quorum' of type 'longstr'",
+            "x-queue-type is currently quorum, but classic was asked for",
+        ),
+        (  # RabbitMQ 4 adds the type itself
+            Queue("orders"),
+            TYPE + "'classic' but current is 'quorum'",
+            "x-queue-type is currently quorum, but classic was asked for",
+        ),
+        (  # the same where quorum is the default of the virtual host
+            Queue("orders"),
+            TYPE + "'quorum' but current is 'classic'",
+            "x-queue-type is currently classic, but quorum was asked for",
         ),
         (Queue("orders"), "something new", "something new"),
     ],

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from chronicle.errors import InvalidMessage
-from chronicle.transports.batches import BATCH, BATCH_BYTES, batched, publish_batches
+from chronicle.transports.batches import BATCH, BATCH_BYTES, LARGE, batched, publish_batches
 from chronicle.transports.seam import Outgoing, nothing
 
 
@@ -31,8 +31,13 @@ class Picky:
 
 def test_batches_are_bounded_by_number_and_by_size() -> None:
     assert [len(batch) for batch in batched(range(2 * BATCH + 1), lambda _: 1)] == [BATCH, BATCH, 1]
-    assert [len(batch) for batch in batched(range(3), lambda _: BATCH_BYTES // 2)] == [2, 1]
+    assert [len(batch) for batch in batched(range(20), lambda _: BATCH_BYTES // 16)] == [16, 4]
     assert list(batched([], len)) == []
+
+
+def test_a_large_one_is_alone() -> None:
+    """RB7: if the broker refuses it for its size, what became of every other one is known."""
+    assert list(batched([1, 2, LARGE, LARGE, 3], lambda size: size)) == [[1, 2], [LARGE], [LARGE], [3]]
 
 
 def test_all_at_once_when_all_can_be_sent() -> None:

@@ -21,7 +21,7 @@ class Why(StrEnum):
     OTHER = "did not match"
     OFTEN = "redriven as often as --max-redrives allows"
     UNREADABLE = "with headers that cannot be read"
-    UNSENDABLE = "with a header that the broker does not accept"
+    UNSENDABLE = "with a header or of a size that the broker does not accept"
     REFUSED = "because the target queue refused it"
 
 

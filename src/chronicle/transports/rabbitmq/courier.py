@@ -7,7 +7,8 @@ Rule 2 (RB6): it has a connection of its own, on the consumer's poller. An alarm
 Rule 3: a message that was returned, or that the broker refused, is published again after a growing delay;
         the original stays unacknowledged, and no other message waits for it. A lost connection, or no answer
         at all, ends the whole transport: every unconfirmed message is delivered again. A message may arrive
-        twice, but is never lost.
+        twice, but is never lost. A copy that is too large closes only the channel: another one is opened,
+        what was under way is published again, and nothing of that size is sent on this connection any more.
 Rule 4 (Z6): body and headers are the bytes that came; only chronicle's own headers are new, and what would
         mislead the broker on the way is left out.
 """
@@ -41,7 +42,7 @@ from chronicle.transports.rabbitmq.codec.decode import Unreadable
 from chronicle.transports.rabbitmq.codec.encode import relabelled
 from chronicle.transports.rabbitmq.confirms import CONFIRM_TIMEOUT, Confirms
 from chronicle.transports.rabbitmq.connection import Encoded
-from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason
+from chronicle.transports.rabbitmq.parameters import Oversize, connection_parameters, oversize, place, reason
 from chronicle.transports.rabbitmq.session import ANSWER_TIMEOUT, Session
 from chronicle.transports.seam import Connector
 
@@ -92,7 +93,9 @@ class Courier:
         self._order = count()
         self._carried: set[int] = set()  # tags under way or due again, or arrived and not yet reported
         self._arrived: list[tuple[int, Settlement]] = []
+        self._largest = float("inf")  # bytes of a body; known once the broker has refused one
         self._channel: Channel | None = None
+        self._channel_due = 0.0  # when it must be open again
         parameters = connection_parameters(connector, name=f"{connector.tag} courier")
         self._connection = session.start(parameters, self._ended)
 
@@ -116,7 +119,7 @@ class Courier:
             )
         if self._is_there(dead_letter_queue(queue)):
             self._dead_letters = dead_letter_queue(queue)
-        self._open_channel()
+        self._session.ask(self._open_channel)
         self._prove()
 
     def _is_there(self, queue: str) -> bool:
@@ -135,17 +138,17 @@ class Courier:
             ) from None
         return True
 
-    def _open_channel(self) -> None:
-        def confirm(done: Callable[[Any], None]) -> None:
-            def opened(channel: Channel) -> None:
+    def _open_channel(self, done: Callable[[Any], None]) -> None:
+        def opened(channel: Channel) -> None:
+            def confirms(answer: Any) -> None:
                 self._channel = channel
-                channel.add_on_close_callback(self._on_closed)
-                channel.add_on_return_callback(self._on_return)
-                channel.confirm_delivery(self._on_confirm, callback=done)
+                done(answer)
 
-            self._connection.channel(on_open_callback=opened)
+            channel.add_on_close_callback(self._on_closed)
+            channel.add_on_return_callback(self._on_return)
+            channel.confirm_delivery(self._on_confirm, callback=confirms)
 
-        self._session.ask(confirm)
+        self._connection.channel(on_open_callback=opened)
 
     def _prove(self) -> None:
         """Send an empty message nowhere: there is no other way to see whether this user may publish.
@@ -206,6 +209,10 @@ class Courier:
         now = monotonic()
         if self._under_way.overdue(now):
             self._session.ended(ConnectionLost(self._said(f"no confirmation for {CONFIRM_TIMEOUT:.0f}s")))
+        if self._channel is None:
+            if now > self._channel_due:
+                self._session.ended(ConnectionLost(self._said(f"no channel for {ANSWER_TIMEOUT:.0f}s")))
+            return
         while self._later and self._later[0][0] <= now:
             self._send(heapq.heappop(self._later)[2])
 
@@ -218,8 +225,14 @@ class Courier:
     def _send(self, copy: Copy) -> None:
         if copy.properties is None:
             self._arrived.append((copy.tag, copy.settlement))
+            return
+        body = copy.settlement.delivery.body
+        if len(body) > self._largest:
+            self._refused(copy, str(Oversize(len(body), int(self._largest))))
+        elif self._channel is None:
+            self._send_later(copy, 0.0)
         else:
-            self._publish(copy, copy.target, copy.settlement.delivery.body, copy.properties)
+            self._publish(copy, copy.target, body, copy.properties)
 
     def _send_later(self, copy: Copy, delay: float) -> None:
         heapq.heappush(self._later, (monotonic() + delay, next(self._order), copy))
@@ -277,7 +290,22 @@ class Courier:
                 )
             )
             return
-        self._ended(error)
+        too_large = oversize(error)
+        if too_large is None:
+            self._ended(error)
+        else:
+            self._start_over(too_large.limit)
+
+    def _start_over(self, largest: int) -> None:
+        """Open another channel; what was under way may have arrived, but nobody will ever say so."""
+        self._largest = largest
+        self._channel = None
+        self._channel_due = monotonic() + ANSWER_TIMEOUT
+        under_way, self._under_way = self._under_way.unanswered(), Confirms()
+        for copy in under_way:
+            if copy is not None:
+                self._send(copy)
+        self._open_channel(lambda _: None)
 
     def _ended(self, error: BaseException) -> None:
         # Before it was ever open the error may be a refusal, which the session recognises.

@@ -11,6 +11,7 @@ import re
 import shlex
 import ssl
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import pika
@@ -24,11 +25,25 @@ BLOCKED_TIMEOUT: Final = 60.0
 # A 406 that says this ends a channel, not the right to consume: the runner connects again (RB2, RB15).
 PASSING: Final = ("timed out", "timeout", "unknown delivery tag")
 
+# The text of a 406 about one message; the connection and the queue are fine.
+OVERSIZE: Final = re.compile(
+    r"message size (?P<size>\d+) is larger than (?:configured )?max size (?P<limit>\d+)"
+)
+
 # OpenSSL's names, in an error of its own or in the text pika makes of one.
 TLS_REASON: Final = re.compile(
     r"WRONG_VERSION_NUMBER|HTTP_REQUEST|HANDSHAKE_FAILURE"
     r"|\w*ALERT_(?:BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|CERTIFICATE_\w+|UNKNOWN_CA|ACCESS_DENIED|PROTOCOL_VERSION)"
 )
+
+
+# OpenSSL's codes for what only a strict check minds; Python checks strictly from 3.13 on.
+STRICT: Final = range(80, 94)
+MALFORMED: Final = (
+    "Python 3.13 and newer demand what RFC 5280 does: issue the certificate of the authority, or of the "
+    "broker, again with the extension it names (an authority: critical basicConstraints and keyUsage)"
+)
+UNTRUSTED: Final = "name the authority with --tls-ca FILE, and write the host as it is in the certificate"
 
 
 def connection_parameters(
@@ -93,6 +108,28 @@ def refusal(error: BaseException, connector: Connector) -> OperatorError | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Oversize:
+    """A message that is larger than the broker allows, in bytes; 16 MiB unless set, before 4.0 128 MiB."""
+
+    size: int
+    limit: int
+
+    def __str__(self) -> str:
+        return (
+            f"a message of {self.size} bytes is too large for the broker, which allows {self.limit}: raise "
+            "max_message_size in its rabbitmq.conf and restart it"
+        )
+
+
+def oversize(error: BaseException | None) -> Oversize | None:
+    """The end of a channel as the refusal of one message for its size, if it is that."""
+    if not isinstance(error, exceptions.ChannelClosedByBroker) or error.reply_code != 406:
+        return None
+    found = OVERSIZE.search(error.reply_text)
+    return Oversize(int(found["size"]), int(found["limit"])) if found else None
+
+
 def reason(error: BaseException) -> str:
     """Why there is no connection, in a few words."""
     found = list(causes(error))
@@ -145,7 +182,7 @@ def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefuse
         case ssl.SSLCertVerificationError():
             return BrokerRefused(
                 f"{where}: the broker's certificate is not trusted: {error.verify_message}",
-                "name the authority with --tls-ca FILE, and write the host as it is in the certificate",
+                MALFORMED if error.verify_code in STRICT else UNTRUSTED,
             )
         case ssl.SSLError():
             return _tls_refused(str(error.args), where)

@@ -18,12 +18,12 @@ from pika import exceptions
 from pika.channel import Channel
 from pika.frame import Method
 
-from chronicle.errors import BrokerRefused, ConnectionLost
+from chronicle.errors import BrokerRefused, ConnectionLost, InvalidMessage
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.codec.encode import PERSISTENT, encode
 from chronicle.transports.rabbitmq.confirms import CONFIRM_TIMEOUT, Confirms
 from chronicle.transports.rabbitmq.connection import Encoded
-from chronicle.transports.rabbitmq.parameters import connection_parameters, reason
+from chronicle.transports.rabbitmq.parameters import connection_parameters, oversize, reason
 from chronicle.transports.rabbitmq.session import CLOSE_TIMEOUT, Session
 from chronicle.transports.seam import Connector, Outgoing, never, nothing
 
@@ -76,14 +76,19 @@ class RabbitPublisher:
                     meanwhile=meanwhile,
                 )
         except (exceptions.AMQPError, ConnectionLost) as error:
-            raise self._lost(session, error) from None
+            raise self._lost(session, error, len(batch)) from None
         if self._refused:
             problem = f"{session.place}: {self._refused}"
             raise BrokerRefused(problem, "free space in the queue, or create it again")
 
-    def _lost(self, session: Session, error: Exception) -> Exception:
+    def _lost(self, session: Session, error: Exception, batch: int) -> Exception:
         """What ended the connection: a refusal if the broker said so, such as for lack of permission."""
         session.ended(error)
+        too_large = oversize(session.end)
+        if too_large is not None and batch == 1:
+            return InvalidMessage(f"{session.place}: {too_large}")
+        if too_large is not None:  # some of the others may be on the queue
+            return BrokerRefused(f"{session.place}: {too_large}", "or leave that message out")
         refused = session.refused()
         if refused is not None or isinstance(error, ConnectionLost):
             return refused or error

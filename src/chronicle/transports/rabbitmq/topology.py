@@ -27,7 +27,8 @@ Request: TypeAlias = Callable[[Channel, Callable[[Any], None]], object]
 
 # The text of a 406; the broker cuts it when names are long, so the end may be missing.
 INEQUIVALENT: Final = re.compile(
-    r"inequivalent arg '(?P<argument>[^']+)'(?:.*: received .* but current is (?P<there>.+))?", re.DOTALL
+    r"inequivalent arg '(?P<argument>[^']+)'(?:.*: received (?P<asked>.*) but current is (?P<there>.+))?",
+    re.DOTALL,
 )
 VALUE: Final = re.compile(r"(?:the value )?'(?P<value>.*?)'(?: of type '\w+')?", re.DOTALL)
 CHOICES: Final = (
@@ -156,13 +157,16 @@ def difference(step: Exchange | Queue, text: str) -> str:
     if found is None:
         return text
     argument = found["argument"]
-    wanted = _wanted(step, argument)
+    wanted = _wanted(step, argument, found["asked"])
     return f"{argument} is currently {_shown(found['there'])}, but {wanted} was asked for"
 
 
-def _wanted(step: Exchange | Queue, argument: str) -> str:
+def _wanted(step: Exchange | Queue, argument: str, asked: str | None) -> str:
     if isinstance(step, Queue) and argument in step.arguments:
         return str(step.arguments[argument])
+    # We name no type for a classic queue; RabbitMQ 4 then adds one, the default of the virtual host.
+    if argument == "x-queue-type":
+        return "classic" if asked in (None, "none") else _shown(asked)
     if argument == "durable":
         return "false" if isinstance(step, Queue) and not step.durable else "true"
     return step.kind if isinstance(step, Exchange) and argument == "type" else "none"

@@ -14,7 +14,14 @@ from pika.adapters.utils.connection_workflow import (
 
 from chronicle.telemetry.redaction import redact
 from chronicle.transports.rabbitmq.address import ENCODE
-from chronicle.transports.rabbitmq.parameters import connection_parameters, place, reason, refusal
+from chronicle.transports.rabbitmq.parameters import (
+    Oversize,
+    connection_parameters,
+    oversize,
+    place,
+    reason,
+    refusal,
+)
 from chronicle.transports.seam import Connector
 
 SECRET = "hunter22"
@@ -30,7 +37,7 @@ def nested(error: BaseException) -> BaseException:
 
 def untrusted() -> ssl.SSLCertVerificationError:
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
-    error.verify_message = "self-signed certificate"
+    error.verify_code, error.verify_message = 18, "self-signed certificate"
     return error
 
 
@@ -130,3 +137,30 @@ def test_parameters() -> None:
 def test_place(url: str, shown: str) -> None:
     """R-000-18: host and vhost, nothing else, nothing that breaks a line."""
     assert place(Connector(url, "q")) == shown
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (
+            exceptions.ChannelClosedByBroker(
+                406, "PRECONDITION_FAILED - message size 17 is larger than configured max size 16"
+            ),
+            Oversize(17, 16),
+        ),
+        (
+            exceptions.ChannelClosedByBroker(
+                406, "PRECONDITION_FAILED - message size 17 is larger than max size 16"
+            ),
+            Oversize(17, 16),
+        ),
+        (exceptions.ChannelClosedByBroker(406, "PRECONDITION_FAILED - inequivalent arg"), None),
+        (exceptions.ConnectionClosedByBroker(406, "message size 17 is larger than max size 16"), None),
+        (None, None),
+    ],
+)
+def test_a_message_that_is_too_large(error: BaseException | None, found: Oversize | None) -> None:
+    """RB7: told from what is wrong with a queue; the sizes and the setting are named."""
+    assert oversize(error) == found
+    assert found is None or "17 bytes" in str(found)
+    assert found is None or "max_message_size" in str(found)

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Runs the tests in WORKERS processes, and after them, with little else running, those that compare times.
+# Arguments go to pytest.
+set -eu
+cd "$(dirname "$0")/.."
+
+NOTHING_SELECTED=5
+
+run() {
+    workers=$1
+    which=$2
+    shift 2
+    .venv/bin/pytest -n "$workers" --dist loadgroup -m "not soak and $which" "$@" || [ $? = $NOTHING_SELECTED ]
+}
+
+run "${WORKERS:-4}" "not timed" "$@"
+run 2 timed "$@"
