@@ -116,6 +116,23 @@ def test_every_kind_of_broker_shows_that_a_long_queue_is_not_felt() -> None:
             assert want.of.waiting >= 10 * want.to[0].waiting >= 10 * point.messages
 
 
+def test_http_is_measured_async_and_sync_and_with_a_server_that_takes_its_time() -> None:
+    """Issue 9: a real request per message at c = 10, 50, 100; at least 2.5 (async) and 1.5 (sync) times."""
+    cases = [case for case in CASES if case.handler.calls]
+    assert {(case.handler, case.answer) for case in cases} == {
+        (handler, answer) for handler in (Handler.ASYNC_HTTP, Handler.SYNC_HTTP) for answer in (0.0, 0.02)
+    }
+    for case in cases:
+        assert case.name.startswith("http-")
+        assert [point.concurrency for point in case.points] == [10, 50, 100]
+        wanted = 2.5 if case.handler is Handler.ASYNC_HTTP else 1.5
+        for point in case.points:
+            (rate,) = (want for want in point.wants if want.metric is Metric.RATE)
+            assert rate.to == (PROCA,)
+            # With ten at once and 20 ms for an answer nobody can be faster than 500 per second.
+            assert rate.bound == (0.95 if case.answer and point.concurrency == 10 else wanted)
+
+
 def test_a_wish_may_be_about_somebody_else_than_chronicle() -> None:
     want = Want(Metric.RATE, (PROCA,), 0.8, of=AIO_PIKA)
     case = Case("backlog", "About.", Handler.ASYNC_NOOP, (PROCA, AIO_PIKA), (Point(10, 1000, (want,)),))
