@@ -5,6 +5,7 @@ Rule: a peer that cannot be installed is Missing, with the reason; nobody guesse
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import shutil
@@ -15,10 +16,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from benchmarks import HERE
+from benchmarks import HERE, ROOT
 from benchmarks.peers import SCRIPTS, Installer, Peer
 
 ENVS: Final = HERE / ".envs"
+SOURCES: Final = ("src", "cli", "syncers")
 CLIENTS: Final = ("aiohttp", "urllib3")
 TIMEOUT: Final = 600.0
 VERSIONS: Final = """
@@ -55,6 +57,7 @@ def install(peer: Peer) -> Installed:
     env = ENVS / "".join(letter if letter.isalnum() else "-" for letter in peer.name).strip("-").lower()
     match peer.installer:
         case Installer.HERE:
+            _as_installed()
             return Installed(peer, HERE, {name: version(name) for name in peer.packages})
         case Installer.PIP:
             return Installed(peer, env, _pip(env, peer.packages))
@@ -73,6 +76,12 @@ def install_http() -> Http:
         _run([sys.executable, "-m", "pip", "install", *quiet, "--target", str(clients), *CLIENTS])
     server = compiled("server", ENVS / "server")
     return Http(server, clients, json.loads(_run(versions)))
+
+
+def _as_installed() -> None:
+    """Compile chronicle as pip compiles every peer: what runs from a checkout may have no bytecode kept."""
+    for folder in (*(ROOT / name for name in SOURCES), SCRIPTS):
+        compileall.compile_dir(folder, quiet=2)
 
 
 def _pip(env: Path, packages: tuple[str, ...]) -> dict[str, str]:
