@@ -230,7 +230,7 @@ CASES: Final = (
         "From exec to the first message acknowledged.",
         Handler.ASYNC_NOOP,
         ALL,
-        (Point(10, 400, (Want(Metric.FIRST, REFERENCE, 1.5), Want(Metric.FIRST, FRAMEWORKS, 0.7))),),
+        (Point(10, 400, (Want(Metric.FIRST, REFERENCE, 1.5), Want(Metric.FIRST, FRAMEWORKS, 1.0))),),
         repeats=5,
     ),
     Case(

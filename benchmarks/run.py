@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from benchmarks import HERE, report
+from benchmarks import HERE, ROOT, report
 from benchmarks.cases import CASES, Case, Point, resized
+from benchmarks.headline import headline, put
 from benchmarks.installing import Http, Installed, Missing, install, install_http
 from benchmarks.measure import BadRun, Run, Sample, measure
 from benchmarks.peers import Peer, Where
@@ -30,6 +31,8 @@ LONG: Final = 1800.0
 SHORT: Final = 120.0
 BUSY: Final = 0.5
 HTTP: Final = "http"
+RESULTS: Final = HERE / "RESULTS.md"
+README: Final = ROOT / "README.md"
 
 
 def main() -> int:
@@ -48,6 +51,7 @@ def main() -> int:
         _tell("starting a private RabbitMQ")
         node.start()
         places: dict[Where, Place] = {Where.RABBITMQ: AtRabbit(node), Where.EMBEDDED: InFile(node.folder)}
+        called: list[CaseResult] = []
         broker = {"RabbitMQ": node.ctl("version").strip(), "Python": platform.python_version()}
         for case in cases:
             result, served = _run_case(places, node.folder, case, ready, missing, http)
@@ -56,6 +60,10 @@ def main() -> int:
             print(f"\n{section}", flush=True)
             # After each case, so that a run that is stopped keeps what it has measured.
             report.write(asked.results, {case.name: section})
+            called += [result] if case.handler.calls else []
+        # The README shows what RESULTS.md does, so only a run that wrote there changes it.
+        if asked.results == RESULTS and (text := headline(called, datetime.now(UTC))):
+            put(README, text)
     finally:
         node.close()
     return 0
@@ -72,7 +80,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--messages", type=int, help="messages per run instead of the case's own number")
     parser.add_argument("--repeats", type=int, help="rounds instead of the case's own number")
-    parser.add_argument("--results", type=Path, default=HERE / "RESULTS.md", help="where the tables are kept")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables are kept")
     asked = parser.parse_args()
     asked.case = asked.case or names
     return asked
