@@ -5,6 +5,7 @@ Rule: a peer that cannot be installed is Missing, with the reason; nobody guesse
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import shutil
@@ -15,10 +16,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from benchmarks import HERE
+from benchmarks import HERE, ROOT
 from benchmarks.peers import SCRIPTS, Installer, Peer
 
 ENVS: Final = HERE / ".envs"
+SOURCES: Final = ("src", "cli", "syncers")
+CLIENTS: Final = ("aiohttp", "urllib3")
 TIMEOUT: Final = 600.0
 VERSIONS: Final = """
 import json, sys
@@ -40,11 +43,21 @@ class Installed:
     versions: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Http:
+    """What the `http` handlers need: the server's program, and the clients of all Python consumers."""
+
+    server: Path
+    clients: Path
+    versions: dict[str, str]
+
+
 def install(peer: Peer) -> Installed:
     """Install a peer, or find it installed; Missing when it cannot be."""
     env = ENVS / "".join(letter if letter.isalnum() else "-" for letter in peer.name).strip("-").lower()
     match peer.installer:
         case Installer.HERE:
+            _as_installed()
             return Installed(peer, HERE, {name: version(name) for name in peer.packages})
         case Installer.PIP:
             return Installed(peer, env, _pip(env, peer.packages))
@@ -52,6 +65,23 @@ def install(peer: Peer) -> Installed:
             return Installed(peer, env, _npm(env, peer.packages))
         case Installer.CC:
             return Installed(peer, env, _cc(env, peer.packages[0]))
+
+
+def install_http() -> Http:
+    """Build the server and install the clients, or find them installed; Missing when it cannot be."""
+    clients = ENVS / "clients"
+    versions = [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(clients)!r}]\n{VERSIONS}", *CLIENTS]
+    if not _try(versions):
+        quiet = ("--quiet", "--disable-pip-version-check")
+        _run([sys.executable, "-m", "pip", "install", *quiet, "--target", str(clients), *CLIENTS])
+    server = compiled("server", ENVS / "server")
+    return Http(server, clients, json.loads(_run(versions)))
+
+
+def _as_installed() -> None:
+    """Compile chronicle as pip compiles every peer: what runs from a checkout may have no bytecode kept."""
+    for folder in (*(ROOT / name for name in SOURCES), SCRIPTS):
+        compileall.compile_dir(folder, quiet=2)
 
 
 def _pip(env: Path, packages: tuple[str, ...]) -> dict[str, str]:
@@ -79,17 +109,24 @@ def _npm(env: Path, packages: tuple[str, ...]) -> dict[str, str]:
 
 
 def _cc(env: Path, headers: str) -> dict[str, str]:
-    if shutil.which("cc") is None:
-        raise Missing("there is no C compiler (cc) here")
     if not Path("/usr/include/amqp.h").exists():
         if os.geteuid() or shutil.which("apt-get") is None:
             raise Missing(f"the Debian package {headers} is not installed")
         _run(["apt-get", "-qq", "update"])
         _run(["apt-get", "-qq", "install", "-y", "--no-install-recommends", headers])
-    env.mkdir(parents=True, exist_ok=True)
-    _run(["cc", "-O2", "-Wall", "-o", str(env / "limit"), str(SCRIPTS / "limit.c"), "-lrabbitmq"])
+    compiled("limit", env, "-lrabbitmq")
     shown = _try(["dpkg-query", "--show", "--showformat", "${Version}", headers])
     return {"librabbitmq": shown or "unknown"}
+
+
+def compiled(name: str, env: Path, *libraries: str) -> Path:
+    """The program made of a file in C."""
+    if shutil.which("cc") is None:
+        raise Missing("there is no C compiler (cc) here")
+    env.mkdir(parents=True, exist_ok=True)
+    program = env / name
+    _run(["cc", "-O2", "-Wall", "-o", str(program), str(SCRIPTS / f"{name}.c"), *libraries])
+    return program
 
 
 def _try(command: list[str]) -> str:

@@ -6,7 +6,8 @@ what all processes of the consumer used between those two moments, so starting u
 the peak until then. From exec to the first message is until the first acknowledgement has arrived. Then
 the consumer is killed: stopping well is tested elsewhere and not measured here.
 
-A run counts only if nothing was dead-lettered: a consumer that drops messages is fast.
+A run counts only if nothing was dead-lettered: a consumer that drops messages is fast. With handlers that
+call a server, it counts only if there was a call for every message.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import signal
 import subprocess
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ from benchmarks.installing import Installed
 from benchmarks.peers import Handler, Task
 from benchmarks.places import Place
 from benchmarks.proc import Usage, usage
+from benchmarks.server import Server
 
 LOOK: Final = 0.005
 
@@ -91,6 +93,7 @@ class Run:
     step: int | None = None
     timeout: float = 120.0
     waiting: int = 0
+    server: Server | None = None
 
 
 def measure(place: Place, run: Run) -> Sample:
@@ -103,6 +106,9 @@ def measure(place: Place, run: Run) -> Sample:
         done = (1, *range(step, run.messages, step), run.messages)
         marks = tuple(waiting - count for count in done)
         task = Task(place.url(queue), queue, run.concurrency, run.handler, run.keys)
+        if run.server is not None:
+            task = replace(task, http=run.server.url, clients=run.server.clients)
+        called = _called(run)
         seen: list[Mark] = []
         with (
             place.watch(queue, waiting, marks) as watching,
@@ -116,7 +122,13 @@ def measure(place: Place, run: Run) -> Sample:
                 time.sleep(LOOK)
         if dropped := place.dropped(queue):
             raise BadRun(f"{dropped} messages were dropped instead of handled")
+        if run.server is not None and (calls := _called(run) - called) < run.messages:
+            raise BadRun(f"{run.messages} messages were acknowledged after {calls} calls of the server")
     return Sample(run.messages, consumer.started, tuple(seen))
+
+
+def _called(run: Run) -> int:
+    return run.server.posts() if run.server is not None else 0
 
 
 class _Consumer:

@@ -56,21 +56,30 @@ class Handler(StrEnum):
     ASYNC_WAIT = "async_wait"
     SYNC_NOOP = "sync_noop"
     SYNC_WAIT = "sync_wait"
+    ASYNC_HTTP = "async_http"
+    SYNC_HTTP = "sync_http"
 
     @property
     def wait(self) -> float:
         return 0.005 if self in (Handler.ASYNC_WAIT, Handler.SYNC_WAIT) else 0.0
 
+    @property
+    def calls(self) -> bool:
+        """Whether it makes an HTTP request for every message."""
+        return self in (Handler.ASYNC_HTTP, Handler.SYNC_HTTP)
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one consumer is to do in one run."""
+    """What one consumer is to do in one run; `http` is the server to call, `clients` where the means are."""
 
     url: str
     queue: str
     concurrency: int
     handler: Handler
     keys: Path | None = None
+    http: str = ""
+    clients: Path | None = None
 
     def environment(self, env: Path) -> dict[str, str]:
         """What a peer's script reads."""
@@ -80,6 +89,8 @@ class Task:
             "BENCH_CONCURRENCY": str(self.concurrency),
             "BENCH_WAIT": str(self.handler.wait),
             "BENCH_KEYS": str(self.keys or ""),
+            "BENCH_HTTP": self.http,
+            "BENCH_CLIENTS": str(self.clients or ""),
             "BENCH_MODULES": str(env),
             "CHRONICLE_URL": self.url,
         }

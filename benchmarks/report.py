@@ -75,11 +75,11 @@ def _table(result: CaseResult) -> Iterator[str]:
                 str(point.point.concurrency),
                 peer.name,
                 str(samples[0].messages),
-                _range(figure(Metric.RATE, samples), 1, 0),
-                _range(figure(Metric.CPU, samples), 1e6, 0),
-                _range(figure(Metric.PEAK, samples), 1e-6, 0),
-                _range(figure(Metric.FIRST, samples), 1, 2) + " s",
-                _range(compared, 1, 2) if compared else "",
+                ranged(figure(Metric.RATE, samples), 1, 0),
+                ranged(figure(Metric.CPU, samples), 1e6, 0),
+                ranged(figure(Metric.PEAK, samples), 1e-6, 0),
+                ranged(figure(Metric.FIRST, samples), 1, 2) + " s",
+                ranged(compared, 1, 2) if compared else "",
             )
             yield f"| {' | '.join(cells)} |"
     yield ""
@@ -97,7 +97,7 @@ def _wishes(result: CaseResult) -> Iterator[str]:
         if found.want.of is not CHRONICLE:
             what += f" ({found.want.of.name})"
         sign = "≥" if found.want.metric.more_is_better else "≤"
-        measured = _range(found.ratio, 1, 2) if found.ratio else ""
+        measured = ranged(found.ratio, 1, 2) if found.ratio else ""
         yield (
             f"| {point.point.concurrency} | {what} | {whom} "
             f"| {sign} {found.want.bound:g} | {measured} | {found.word} |"
@@ -140,7 +140,8 @@ def _one_long_run(point: PointResult, sample: Sample) -> Iterator[str]:
     yield ""
 
 
-def _range(found: Spread, scale: float, digits: int) -> str:
+def ranged(found: Spread, scale: float, digits: int) -> str:
+    """A figure with its lowest and its highest in brackets."""
     middle, low, high = (f"{value * scale:.{digits}f}" for value in (found.middle, found.low, found.high))
     return middle if low == high else f"{middle} ({low}–{high})"
 

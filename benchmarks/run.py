@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import shutil
@@ -13,13 +14,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from benchmarks import HERE, report
+from benchmarks import HERE, ROOT, report
 from benchmarks.cases import CASES, Case, Point, resized
-from benchmarks.installing import Installed, Missing, install
+from benchmarks.headline import headline, put
+from benchmarks.installing import Http, Installed, Missing, install, install_http
 from benchmarks.measure import BadRun, Run, Sample, measure
 from benchmarks.peers import Peer, Where
 from benchmarks.places import AtRabbit, InFile, Place
 from benchmarks.results import CaseResult, PointResult
+from benchmarks.server import Server
 from support.rabbit import RabbitNode
 from support.samples import FOLDER as SAMPLES
 
@@ -27,13 +30,17 @@ from support.samples import FOLDER as SAMPLES
 LONG: Final = 1800.0
 SHORT: Final = 120.0
 BUSY: Final = 0.5
+HTTP: Final = "http"
+RESULTS: Final = HERE / "RESULTS.md"
+README: Final = ROOT / "README.md"
 
 
 def main() -> int:
     """Run the cases asked for, print their tables, write them down."""
     asked = _arguments()
-    cases = [resized(case, asked.messages, asked.repeats) for case in CASES if case.name in asked.case]
+    cases = [resized(case, asked.messages, asked.repeats) for case in CASES if _is_asked(case, asked.case)]
     ready, missing = _install(cases)
+    http = _install_http(cases)
     for peer, why in missing.items():
         _tell(f"missing: {peer.name} ({why})")
     load = os.getloadavg()[0]
@@ -44,14 +51,19 @@ def main() -> int:
         _tell("starting a private RabbitMQ")
         node.start()
         places: dict[Where, Place] = {Where.RABBITMQ: AtRabbit(node), Where.EMBEDDED: InFile(node.folder)}
+        called: list[CaseResult] = []
         broker = {"RabbitMQ": node.ctl("version").strip(), "Python": platform.python_version()}
         for case in cases:
-            result = _run_case(places, node.folder, case, ready, missing)
-            versions = {**broker, **_versions(case, ready)}
+            result, served = _run_case(places, node.folder, case, ready, missing, http)
+            versions = {**broker, **_versions(case, ready), **served}
             section = report.section(result, datetime.now(UTC), load, versions)
             print(f"\n{section}", flush=True)
             # After each case, so that a run that is stopped keeps what it has measured.
             report.write(asked.results, {case.name: section})
+            called += [result] if case.handler.calls else []
+        # The README shows what RESULTS.md does, so only a run that wrote there changes it.
+        if asked.results == RESULTS and (text := headline(called, datetime.now(UTC))):
+            put(README, text)
     finally:
         node.close()
     return 0
@@ -61,11 +73,14 @@ def _arguments() -> argparse.Namespace:
     names = [case.name for case in CASES]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     parser.add_argument(
-        "--case", action="append", choices=names, help="a case; may be repeated (default: all)"
+        "--case",
+        action="append",
+        choices=[*names, HTTP],
+        help=f"a case, or {HTTP} for all of them that make calls; may be repeated (default: all)",
     )
     parser.add_argument("--messages", type=int, help="messages per run instead of the case's own number")
     parser.add_argument("--repeats", type=int, help="rounds instead of the case's own number")
-    parser.add_argument("--results", type=Path, default=HERE / "RESULTS.md", help="where the tables are kept")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables are kept")
     asked = parser.parse_args()
     asked.case = asked.case or names
     return asked
@@ -82,6 +97,22 @@ def _install(cases: list[Case]) -> tuple[dict[Peer, Installed], dict[Peer, str]]
         except Missing as why:
             missing[peer] = str(why)
     return ready, missing
+
+
+def _install_http(cases: list[Case]) -> Http | None:
+    """What handlers with HTTP need; None if nobody needs it, or if it is missing: then their case is."""
+    if not any(case.handler.calls for case in cases):
+        return None
+    _tell("finding or installing HTTP clients and the server")
+    try:
+        return install_http()
+    except Missing as why:
+        _tell(f"missing: HTTP ({why})")
+        return None
+
+
+def _is_asked(case: Case, asked: list[str]) -> bool:
+    return case.name in asked or (HTTP in asked and case.handler.calls)
 
 
 def _contenders(case: Case) -> list[Peer]:
@@ -102,10 +133,34 @@ def _run_case(
     case: Case,
     ready: Mapping[Peer, Installed],
     missing: Mapping[Peer, str],
+    http: Http | None,
+) -> tuple[CaseResult, dict[str, str]]:
+    """What came out, and the versions of what answered the calls, with what that used itself."""
+    if case.handler.calls and http is None:
+        absent = dict.fromkeys(_contenders(case), "the HTTP server or its clients cannot be installed")
+        return CaseResult(case, (), absent), {}
+    with contextlib.ExitStack() as ours:
+        server = ours.enter_context(Server(http, case.answer)) if http and case.handler.calls else None
+        result = _run_points(places, folder, case, ready, missing, server)
+        return result, _about(http, server) if http and server else {}
+
+
+def _about(http: Http, server: Server) -> dict[str, str]:
+    each = f"{server.cpu() / max(1, server.posts()) * 1e6:.0f} µs of CPU for a request"
+    return {**http.versions, "the HTTP server": each}
+
+
+def _run_points(
+    places: Mapping[Where, Place],
+    folder: Path,
+    case: Case,
+    ready: Mapping[Peer, Installed],
+    missing: Mapping[Peer, str],
+    server: Server | None,
 ) -> CaseResult:
     body = (SAMPLES / case.sample).read_bytes()
     keys = _keys(case.keys, folder) if case.keys else None
-    points = tuple(_run_point(places, case, point, ready, body, keys) for point in case.points)
+    points = tuple(_run_point(places, case, point, ready, body, keys, server) for point in case.points)
     absent = {peer: why for peer, why in missing.items() if peer in _contenders(case)}
     return CaseResult(case, points, absent)
 
@@ -117,6 +172,7 @@ def _run_point(
     ready: Mapping[Peer, Installed],
     body: bytes,
     keys: Path | None,
+    server: Server | None,
 ) -> PointResult:
     """All rounds of one concurrency. Who fails once is out: its rounds would no longer pair up."""
     samples: dict[Peer, list[Sample]] = {
@@ -132,7 +188,7 @@ def _run_point(
             timeout = LONG if case.steps else SHORT
             run = Run(
                 ready[peer], case.handler, point.concurrency, count, body, keys, step or None, timeout,
-                peer.waiting,
+                peer.waiting, server,
             )  # fmt: skip
             try:
                 sample = measure(places[peer.where], run)

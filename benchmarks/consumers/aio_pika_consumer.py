@@ -9,6 +9,12 @@ from aio_pika.abc import AbstractIncomingMessage
 
 CONCURRENCY = int(os.environ["BENCH_CONCURRENCY"])
 WAIT = float(os.environ["BENCH_WAIT"])
+CALL = None
+
+if os.environ["BENCH_HTTP"]:
+    import crm
+
+    CALL = crm.Async().post
 
 
 async def main() -> None:
@@ -26,6 +32,9 @@ async def main() -> None:
                 return
             if WAIT:
                 await asyncio.sleep(WAIT)
+            if CALL and not await CALL(message):
+                await incoming.reject(requeue=False)
+                return
             await incoming.ack()
 
     await queue.consume(handle)

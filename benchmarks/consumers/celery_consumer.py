@@ -8,6 +8,12 @@ from celery import Celery
 from kombu import Queue
 
 WAIT = float(os.environ["BENCH_WAIT"])
+CALL = None
+
+if os.environ["BENCH_HTTP"]:
+    import crm
+
+    CALL = crm.Sync().post
 QUEUE = os.environ["BENCH_QUEUE"]
 
 app = Celery("bench", broker=os.environ["BENCH_URL"])
@@ -27,3 +33,5 @@ def handle(message: dict[str, Any]) -> None:
         raise ValueError("unknown schema")
     if WAIT:
         time.sleep(WAIT)
+    if CALL and not CALL(message):
+        raise RuntimeError("the server said no")

@@ -8,6 +8,12 @@ import dramatiq
 from dramatiq.brokers.rabbitmq import RabbitmqBroker
 
 WAIT = float(os.environ["BENCH_WAIT"])
+CALL = None
+
+if os.environ["BENCH_HTTP"]:
+    import crm
+
+    CALL = crm.Sync().post
 
 dramatiq.set_broker(RabbitmqBroker(url=os.environ["BENCH_URL"]))
 
@@ -18,3 +24,5 @@ def handle(message: dict[str, Any]) -> None:
         raise ValueError("unknown schema")
     if WAIT:
         time.sleep(WAIT)
+    if CALL and not CALL(message):
+        raise RuntimeError("the server said no")

@@ -10,6 +10,12 @@ from faststream.rabbit import Channel, RabbitBroker, RabbitQueue
 
 CONCURRENCY = int(os.environ["BENCH_CONCURRENCY"])
 WAIT = float(os.environ["BENCH_WAIT"])
+CALL = None
+
+if os.environ["BENCH_HTTP"]:
+    import crm
+
+    CALL = crm.Async().post
 
 broker = RabbitBroker(os.environ["BENCH_URL"], log_level=logging.DEBUG)
 app = FastStream(broker)
@@ -28,6 +34,8 @@ async def handle(message: dict[str, Any]) -> None:
             raise ValueError("unknown schema")
         if WAIT:
             await asyncio.sleep(WAIT)
+        if CALL and not await CALL(message):
+            raise RuntimeError("the server said no")
 
 
 asyncio.run(app.run(log_level=logging.WARNING))

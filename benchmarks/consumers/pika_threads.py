@@ -10,6 +10,12 @@ import pika
 
 CONCURRENCY = int(os.environ["BENCH_CONCURRENCY"])
 WAIT = float(os.environ["BENCH_WAIT"])
+CALL = None
+
+if os.environ["BENCH_HTTP"]:
+    import crm
+
+    CALL = crm.Sync().post
 
 connection = pika.BlockingConnection(pika.URLParameters(os.environ["BENCH_URL"]))
 channel = connection.channel()
@@ -19,12 +25,16 @@ pool = ThreadPoolExecutor(CONCURRENCY)
 
 def work(tag: int, body: bytes) -> None:
     message = json.loads(body)
-    if message["schema"] != "proca:action:2":
-        settle = functools.partial(channel.basic_reject, tag, requeue=False)
-    else:
-        if WAIT:
-            time.sleep(WAIT)
-        settle = functools.partial(channel.basic_ack, tag)
+    good = message["schema"] == "proca:action:2"
+    if good and WAIT:
+        time.sleep(WAIT)
+    if good and CALL:
+        good = CALL(message)
+    settle = (
+        functools.partial(channel.basic_ack, tag)
+        if good
+        else functools.partial(channel.basic_reject, tag, requeue=False)
+    )
     connection.add_callback_threadsafe(settle)
 
 

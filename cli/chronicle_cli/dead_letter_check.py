@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from chronicle.core.topology import Disabled
 from chronicle.errors import SettingError
 from chronicle.telemetry import events
 from chronicle.telemetry.events import Observer
@@ -35,6 +34,8 @@ def dead_letters(
     """Find out whether the broker would keep this queue's dead letters; SettingError if it would not."""
     not_asked = f"unknown whether this queue's dead letters are kept: {check.not_asked}"
     if connector.declare is not None:
+        from chronicle.core.topology import Disabled  # only with --declare
+
         if isinstance(connector.declare.dead_letter, Disabled):
             return _vanishing("--no-dead-letter was given", check, allow_drop)
         return Remark(

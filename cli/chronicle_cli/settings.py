@@ -16,7 +16,7 @@ from typing import Final
 from chronicle.core.backoff import Backoff
 from chronicle.core.pipeline import Schema
 from chronicle.core.policy import OnExhausted, OnFailure, Policy
-from chronicle.core.topology import MAX_NAME, SHORTEST
+from chronicle.core.queues import MAX_NAME, SHORTEST
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker
 from chronicle.transports.catalog import broker_of, scheme_of

@@ -1,17 +1,18 @@
 """The options about a queue's topology, and the rules between them.
 
-Rule: an option that has no effect on this broker is reported, never silently ignored.
+Rule 1: an option that has no effect on this broker is reported, never silently ignored.
+Rule 2: plans are imported where one is made: a `consume` that only checks its queue starts without them.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from chronicle.core.policy import OnFailure, Policy
-from chronicle.core.topology import SHORTEST, Disabled, Enabled, MaxAttempts, QueueOptions, QueueType
+from chronicle.core.queues import SHORTEST, QueueType
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker
 from chronicle_cli.broker_url import has_password
@@ -19,6 +20,9 @@ from chronicle_cli.given import refuse_typed, typed
 from chronicle_cli.help import Group, option, stack
 from chronicle_cli.params import SPAN, OneOf
 from chronicle_cli.settings import Where, check_name
+
+if TYPE_CHECKING:
+    from chronicle.core.topology import QueueOptions
 
 TYPES: Final = OneOf(QueueType)
 
@@ -132,6 +136,8 @@ def declared_of(ctx: click.Context, policy: Policy) -> QueueOptions | None:
     )
     if policy.on_failure is not OnFailure.RETRY:
         return shape_of(ctx)
+    from chronicle.core.topology import MaxAttempts
+
     return replace(shape_of(ctx), retry=MaxAttempts(policy.max_attempts, policy.retry_delays))
 
 
@@ -149,6 +155,8 @@ def check_shape(
     retry_delays: tuple[float, ...] = (),
 ) -> QueueOptions:
     """The options for one queue, after checking the rules between them."""
+    from chronicle.core.topology import Disabled, Enabled, MaxAttempts, QueueOptions
+
     names = {
         "--exchange": exchange,
         "--routing-key": routing_key,
@@ -168,29 +176,22 @@ def check_shape(
         raise SettingError("--ttl and --retry-delay take at least 1ms", "brokers count in milliseconds")
     if queue_type is QueueType.QUORUM and not durable:
         raise SettingError("--no-durable with --queue-type quorum", "a quorum queue is always durable")
+    usual = Enabled()
+    kept = Enabled(
+        (lambda _: dead_letter_exchange) if dead_letter_exchange else usual.exchange,
+        (lambda _: dead_letter_routing_key) if dead_letter_routing_key else usual.routing_key,
+        foreign=dead_letter_exchange is not None,
+        queue_type=dead_letter_queue_type,
+    )
     return QueueOptions(
         exchange=exchange or "",
         routing_key=routing_key or "",
         ttl=ttl,
         # The number of tries is up to consume; here every delay gets its queue.
         retry=MaxAttempts(len(retry_delays) + 1, retry_delays) if retry_delays else None,
-        dead_letter=(
-            _kept(dead_letter_exchange, dead_letter_routing_key, dead_letter_queue_type)
-            if dead_letter
-            else Disabled()
-        ),
+        dead_letter=kept if dead_letter else Disabled(),
         queue_type=queue_type,
         durable=durable,
-    )
-
-
-def _kept(exchange: str | None, routing_key: str | None, queue_type: QueueType) -> Enabled:
-    usual = Enabled()
-    return Enabled(
-        (lambda _: exchange) if exchange else usual.exchange,
-        (lambda _: routing_key) if routing_key else usual.routing_key,
-        foreign=exchange is not None,
-        queue_type=queue_type,
     )
 
 

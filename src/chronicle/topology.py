@@ -14,6 +14,7 @@ retry queues of the same plan; with `retry=None` they are dead-lettered at once,
 from __future__ import annotations
 
 from chronicle.core.policy import OnFailure, Policy
+from chronicle.core.queues import QueueType
 from chronicle.core.topology import (
     Binding,
     DeadLetterPolicy,
@@ -24,7 +25,6 @@ from chronicle.core.topology import (
     MaxAttempts,
     Queue,
     QueueOptions,
-    QueueType,
     RetryPolicy,
     Step,
     plan,

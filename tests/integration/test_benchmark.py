@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+import time
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks.installing import install
+from benchmarks.installing import Http, compiled, install
 from benchmarks.measure import BadRun, Run, measure
 from benchmarks.peers import CHRONICLE, Handler, Where, backlog
 from benchmarks.places import AtRabbit, InFile, Place
+from benchmarks.server import Server
 from support import samples
 from support.fixtures import Broker
 
@@ -57,3 +62,29 @@ def test_a_run_may_handle_the_first_of_a_long_queue(tmp_path: Path, arguments: t
     sample = measure(InFile(tmp_path), run)
     assert [mark.left for mark in sample.marks] == [None, 999, 600]
     assert sample.messages == 400
+
+
+@pytest.fixture
+def slow_server(tmp_path: Path) -> Iterator[Server]:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler here")
+    with Server(Http(compiled("server", tmp_path), tmp_path, {}), 0.1) as server:
+        yield server
+
+
+def test_the_server_counts_calls_and_takes_its_time_to_answer(slow_server: Server) -> None:
+    body = samples.body("action-plain.json")
+    for _ in range(3):
+        begun = time.monotonic()
+        with urllib.request.urlopen(slow_server.url, body, timeout=10) as response:
+            assert response.read() == b'{"ok":true}'
+        assert time.monotonic() - begun >= 0.1
+    assert slow_server.posts() == 3
+    assert slow_server.cpu() >= 0
+
+
+def test_a_run_that_did_not_call_the_server_does_not_count(tmp_path: Path, slow_server: Server) -> None:
+    body = samples.body("action-plain.json")
+    run = Run(install(CHRONICLE), Handler.SYNC_NOOP, 10, 20, body, server=slow_server)
+    with pytest.raises(BadRun, match="20 messages were acknowledged after 0 calls of the server"):
+        measure(InFile(tmp_path), run)

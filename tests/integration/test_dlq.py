@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from chronicle.core.deadletters.death import REASON, REDRIVES
-from chronicle.core.topology import Enabled, QueueOptions, QueueType
+from chronicle.core.queues import QueueType
+from chronicle.core.topology import Enabled, QueueOptions
 from chronicle.deadletters.reader import AHEAD
 from chronicle.transports.batches import BATCH
 from chronicle.transports.catalog import declare_topology

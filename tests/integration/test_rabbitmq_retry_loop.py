@@ -14,7 +14,8 @@ from typing import Final
 import pika
 import pytest
 
-from chronicle.core.topology import QueueType, retry_queue
+from chronicle.core.queues import QueueType
+from chronicle.core.topology import retry_queue
 from support import samples
 from support.fixtures import Broker, StartChronicle
 from support.queues import Queues

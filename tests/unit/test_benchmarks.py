@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from benchmarks import ROOT
 from benchmarks.cases import CASES, PYTHON, Case, Metric, Point, Want
+from benchmarks.headline import BEGIN, END, headline, put
 from benchmarks.measure import Mark, Sample
 from benchmarks.peers import AIO_PIKA, CHRONICLE, FASTSTREAM, LIMIT, PROCA, Handler, Peer, Where
 from benchmarks.proc import Usage
-from benchmarks.report import section, write
+from benchmarks.report import machine, section, write
 from benchmarks.results import CaseResult, PointResult, find, ratio
 
 WHEN: Final = datetime(2026, 3, 2, 10, 11, tzinfo=UTC)
@@ -114,6 +117,50 @@ def test_every_kind_of_broker_shows_that_a_long_queue_is_not_felt() -> None:
         for want in found:
             assert [peer.where for peer in want.to] == [where]
             assert want.of.waiting >= 10 * want.to[0].waiting >= 10 * point.messages
+
+
+def test_http_is_measured_async_and_sync_and_with_a_server_that_takes_its_time() -> None:
+    """Issue 9: a real request per message at c = 10, 50, 100; at least 2.5 (async) and 1.5 (sync) times."""
+    cases = [case for case in CASES if case.handler.calls]
+    assert {(case.handler, case.answer) for case in cases} == {
+        (handler, answer) for handler in (Handler.ASYNC_HTTP, Handler.SYNC_HTTP) for answer in (0.0, 0.02)
+    }
+    for case in cases:
+        assert case.name.startswith("http-")
+        assert [point.concurrency for point in case.points] == [10, 50, 100]
+        wanted = 2.5 if case.handler is Handler.ASYNC_HTTP else 1.5
+        for point in case.points:
+            (rate,) = (want for want in point.wants if want.metric is Metric.RATE)
+            assert rate.to == (PROCA,)
+            # With ten at once and 20 ms for an answer nobody can be faster than 500 per second.
+            assert rate.bound == (0.95 if case.answer and point.concurrency == 10 else wanted)
+
+
+def measured(case: Case, ours: float, theirs: float) -> CaseResult:
+    points = tuple(
+        PointResult(point, {CHRONICLE: (sample(ours),), PROCA: (sample(theirs),)}, {})
+        for point in case.points
+    )
+    return CaseResult(case, points, {})
+
+
+def test_the_readme_shows_http_from_one_run_of_all_its_cases(tmp_path: Path) -> None:
+    """Issue 9: the README shows the row with its machine and date."""
+    results = [measured(case, 3000, 1000) for case in CASES if case.handler.calls]
+    text = headline(results, WHEN)
+    assert "| async, with aiohttp | at once | 3000 | 1000 | 3.0 |" in text
+    assert "| sync, with urllib3 | after 20 ms | 3000 | 1000 | 3.0 |" in text
+    assert f"{machine()}, 2026-03-02." in text
+    assert headline(results[:-1], WHEN) == ""
+    assert headline([*results[:-1], CaseResult(results[-1].case, (), {})], WHEN) == ""
+
+    readme = tmp_path / "README.md"
+    shutil.copy(ROOT / "README.md", readme)
+    for words in ("old\n", text):
+        put(readme, words)
+    assert readme.read_text().count("## How fast it is") == 1
+    assert "old" not in readme.read_text().partition(BEGIN)[2].partition(END)[0]
+    assert readme.read_text().endswith((ROOT / "README.md").read_text().partition(END)[2])
 
 
 def test_a_wish_may_be_about_somebody_else_than_chronicle() -> None:

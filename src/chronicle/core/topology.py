@@ -20,19 +20,11 @@ from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from chronicle.core.policy import RETRY_DELAYS
+from chronicle.core.queues import MAX_NAME, SHORTEST, QueueType
 from chronicle.core.units import format_duration
 from chronicle.errors import SettingError
 
 DEFAULT_EXCHANGE: Final = ""
-MAX_NAME: Final = 255  # bytes; AMQP's limit
-SHORTEST: Final = 0.001  # seconds; brokers count in milliseconds
-
-
-class QueueType(StrEnum):
-    """The type of a RabbitMQ queue."""
-
-    CLASSIC = "classic"
-    QUORUM = "quorum"
 
 
 @dataclass(frozen=True, slots=True)

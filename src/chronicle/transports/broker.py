@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from chronicle.core.topology import Done, Step
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
+
+if TYPE_CHECKING:  # plans are made by few commands
+    from chronicle.core.topology import Done, Step
 
 Stopping: TypeAlias = Callable[[], bool]  # turns true when nobody wants it any more
 

@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from chronicle.core.topology import Done, Step
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport, never
+
+if TYPE_CHECKING:  # plans are made by few commands
+    from chronicle.core.topology import Done, Step
 
 # Each of these modules has a BROKER; this is the line that a new one needs.
 RECORDS: Final = (

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from chronicle.core.backoff import Backoff
 from chronicle.core.delivery import Delivery
@@ -23,8 +23,10 @@ from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
 from chronicle.core.policy import OnExhausted, OnFailure, Policy
 from chronicle.core.settlement import Settlement
-from chronicle.core.topology import QueueOptions
 from chronicle.errors import SettingError
+
+if TYPE_CHECKING:  # plans are made by few commands
+    from chronicle.core.topology import QueueOptions
 
 
 def never() -> bool:

@@ -7,7 +7,6 @@ Rule 2: each mistake has its own error: no such module, a module that fails to i
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import importlib.util
@@ -198,6 +197,8 @@ def _attribute(module: ModuleType, name: str, place: str) -> Any:
 
 
 def _no_such_function(module: ModuleType, name: str, place: str) -> SyncerError:
+    import difflib  # for this mistake only
+
     names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
     own = [n for n in names if getattr(getattr(module, n), "__module__", None) == module.__name__]
     close = difflib.get_close_matches(name, own, n=1)

@@ -64,15 +64,19 @@ class Loan:
         """Whether what is finished has waited long enough for a turn."""
         return monotonic() - self._last_turn > LATE
 
-    def wait(self) -> bool:
+    def wait(self, woke: Callable[[float], None] = lambda _lateness: None) -> bool:
         """Sleep until the pump is given back; False if it had to be taken. Raises what a turn raised.
 
         Called by the runner, on the main thread: signals are served meanwhile. A turn that does not return
-        keeps the pump: no other thread may turn it, but the wait goes on in short steps, and is logged.
+        keeps the pump: no other thread may turn it, but the wait goes on in short steps, and is logged. After
+        each step `woke` is told by how many seconds it was too long.
         """
         logged = False
+        begun = monotonic()
         while not self._returned.acquire(timeout=PULSE):
-            idle = monotonic() - self._last_turn
+            now = monotonic()
+            woke(now - begun - PULSE)
+            idle = now - self._last_turn
             if idle > STUCK and self._take():
                 return False
             if idle > HANGS and not logged:
@@ -80,6 +84,7 @@ class Loan:
                 logger.error(
                     "a turn of the pump has not returned for %.0f s; a second signal ends the process", idle
                 )
+            begun = monotonic()
         if self._error is not None:
             raise self._error
         return True

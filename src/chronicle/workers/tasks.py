@@ -21,6 +21,7 @@ from typing import Any
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.settlement import Settlement
+from chronicle.workers.exact_loop import new_loop
 from chronicle.workers.handler import Handler
 from chronicle.workers.loader import Syncer
 from chronicle.workers.loop_host import LoopHost
@@ -48,7 +49,7 @@ class TaskWorkers:
         self._idle: deque[asyncio.Future[None]] = deque()
         self._kicked = False
         self._waking = False  # a worker was woken and is not running yet
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self._thread = threading.Thread(target=self._run_loop, name="syncer-loop", daemon=True)
         self._ready = threading.Event()
         self._over: asyncio.Future[None] = self._loop.create_future()

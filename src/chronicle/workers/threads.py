@@ -24,6 +24,7 @@ from chronicle.workers.handler import Handler
 from chronicle.workers.loader import Syncer
 from chronicle.workers.mailbox import Mailbox, emptied
 from chronicle.workers.pump_loan import PULSE, Loan, Turn
+from chronicle.workers.switch_interval import SwitchInterval
 
 BUSY: Final = 3  # with more than this many awake at once, syncers take their time
 
@@ -91,11 +92,13 @@ class ThreadWorkers:
 
     def borrow(self, turn: Turn, fileno: int) -> None:  # noqa: ARG002 - a thread waits in the turn itself
         self._loan = loan = Loan(turn)
+        switching = SwitchInterval(self._concurrency)
         self._wake_one()
         try:
-            loan.wait()
+            loan.wait(switching.judge)
         finally:
             self._loan = None
+            switching.restore()
 
     def stop(self, patience: float) -> bool:
         self._over = True

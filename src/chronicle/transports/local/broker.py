@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from chronicle.core.topology import Done, Step
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker, Stopping, UrlFacts
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
+
+if TYPE_CHECKING:  # plans are made by few commands
+    from chronicle.core.topology import Done, Step
 
 KEEPS_DEAD_LETTERS: Final = "it keeps dead letters itself"
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from chronicle.core.topology import Done, QueueOptions, Step
-from chronicle.core.topology import plan as planned
 from chronicle.transports.broker import Broker, DeadLetterCheck, Prospect, Stopping, UrlFacts
 from chronicle.transports.rabbitmq.address import SETTINGS, address_of
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
+
+if TYPE_CHECKING:  # plans are made by few commands
+    from chronicle.core.topology import Done, Step
 
 
 def check_url(url: str, settings: Mapping[str, str]) -> UrlFacts:
@@ -42,6 +43,9 @@ def reader(connector: Connector, reading: Reading) -> Reader:
 
 
 def plan(connector: Connector) -> tuple[Step, ...]:
+    from chronicle.core.topology import QueueOptions
+    from chronicle.core.topology import plan as planned
+
     return planned(connector.queue, connector.declare or QueueOptions())
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from pika.channel import Channel
 
@@ -28,18 +28,18 @@ from chronicle.core.outcome import Action
 from chronicle.core.policy import cannot_move, grown
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.core.states import RABBIT, Rabbit, RabbitEvent
-from chronicle.core.topology import plan
 from chronicle.errors import ConnectionLost
 from chronicle.transports.rabbitmq.acks import TagLedger
 from chronicle.transports.rabbitmq.codec.decode import open_envelope
 from chronicle.transports.rabbitmq.codec.frames import Arrival
 from chronicle.transports.rabbitmq.connection import Connection
-from chronicle.transports.rabbitmq.courier import Courier
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place
 from chronicle.transports.rabbitmq.session import ANSWER_TIMEOUT, CLOSE_TIMEOUT, CalledOff, Session
 from chronicle.transports.rabbitmq.streams import came_from_stream, is_stream, refuse
-from chronicle.transports.rabbitmq.topology import declare
 from chronicle.transports.seam import Closing, Connector, DeadLetterKeeper, Promises
+
+if TYPE_CHECKING:
+    from chronicle.transports.rabbitmq.courier import Courier
 
 NAME = "rabbitmq"
 HOLDS = 600.0  # far below the broker's consumer_timeout, which closes the channel after half an hour (RB15)
@@ -96,6 +96,9 @@ class RabbitTransport:
     def _open(self, stopping: Callable[[], bool]) -> int:
         queue = self._connector.queue
         if self._connector.declare is not None:
+            from chronicle.core.topology import plan  # only for those who ask for it
+            from chronicle.transports.rabbitmq.topology import declare
+
             declare(self._connector, plan(queue, self._connector.declare), stopping)
         self._looked_for_stream = False
         self._session = session = Session(self._connector, stopping)
@@ -104,6 +107,8 @@ class RabbitTransport:
         self.machine.fire(RabbitEvent.OPEN)
         depth = self._probe(session, connection)
         if self._connector.retry_delays:
+            from chronicle.transports.rabbitmq.courier import Courier  # nobody else needs it
+
             self._courier = Courier(self._connector, session, self.notices)
             self._courier.open()
         channel = session.open_channel(connection)

@@ -1,0 +1,84 @@
+"""A run imports what it needs and nothing else: imports are most of the time until the first message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from support import samples
+from support.fixtures import Broker, StartChronicle
+
+SYNCER: Final = """
+import sys
+
+
+def look(message):
+    with open("modules", "w") as file:
+        print(*sys.modules, sep="\\n", file=file)
+    return True
+
+
+async def look_async(message):
+    return look(message)
+"""
+# What other commands, other brokers, other options or a terminal need; a name stands for its package.
+UNNEEDED: Final = frozenset({
+    "rich", "nacl", "cryptography", "confluent_kafka", "redis", "dotenv", "difflib",
+    "http", "email", "tempfile", "urllib.request",
+    "chronicle.captures", "chronicle.deadletters", "chronicle.core.encryption",
+    "chronicle.proca.keystore", "chronicle.engine.publication", "chronicle.engine.queue_reader",
+    "chronicle_cli.live", "chronicle_cli.passphrase", "chronicle_cli.commands.publish",
+    "chronicle_cli.commands.replay", "chronicle_cli.commands.dlq", "chronicle_cli.commands.keys",
+    "chronicle_cli.commands.declare", "chronicle_cli.commands.capture",
+})  # fmt: skip
+ON_RABBIT: Final = frozenset({
+    "sqlite3", "secrets", "chronicle.core.record", "chronicle.core.topology",
+    "chronicle.transports.local.store",
+    "chronicle.transports.rabbitmq.courier", "chronicle.transports.rabbitmq.confirms",
+    "chronicle.transports.rabbitmq.topology", "chronicle.transports.rabbitmq.preflight",
+    "chronicle.transports.rabbitmq.management", "chronicle.transports.rabbitmq.publisher",
+    "chronicle.transports.rabbitmq.reader",
+})  # fmt: skip
+ON_FILE: Final = frozenset({"pika", "chronicle.transports.rabbitmq.consumer"})
+
+
+def imported(chronicle: StartChronicle, folder: Path, url: str, queue: str, function: str) -> set[str]:
+    """What a run over one message has imported, packages included."""
+    (folder / "sync.py").write_text(SYNCER)
+    arguments = ("--url", url, "--queue", queue, "--syncer", f"sync.py:{function}", "--max-messages", "1")
+    run = chronicle("consume", *arguments)
+    assert run.wait() == 0, str(run)
+    return set((folder / "modules").read_text().split())
+
+
+def needless(modules: set[str], unneeded: frozenset[str]) -> set[str]:
+    return {
+        name for name in modules if any(name == other or name.startswith(f"{other}.") for other in unneeded)
+    }
+
+
+@pytest.mark.parametrize("function", ["look", "look_async"])
+def test_a_run_on_rabbitmq_imports_nothing_of_other_commands_brokers_and_options(
+    rabbit: Broker, chronicle: StartChronicle, tmp_path: Path, function: str
+) -> None:
+    queue = rabbit.queues.declare(rabbit.queues.name())
+    rabbit.queues.publish(queue, samples.body("action-plain.json"))
+    found = imported(chronicle, tmp_path, rabbit.url, queue, function)
+    assert "pika" in found
+    assert needless(found, UNNEEDED | ON_RABBIT) == set()
+    assert ("chronicle.workers.tasks" in found) == (function == "look_async")
+
+
+@pytest.mark.parametrize("function", ["look", "look_async"])
+def test_a_run_on_the_embedded_queue_needs_no_client_and_only_async_syncers_asyncio(
+    chronicle: StartChronicle, tmp_path: Path, function: str
+) -> None:
+    (tmp_path / "message.json").write_bytes(samples.body("action-plain.json"))
+    publish = chronicle("publish", "--url", "local:q.db", "--queue", "q", "message.json")
+    assert publish.wait() == 0, str(publish)
+    found = imported(chronicle, tmp_path, "local:q.db", "q", function)
+    assert "sqlite3" in found
+    assert needless(found, UNNEEDED | ON_FILE) == set()
+    assert {"asyncio", "ssl"} & found == ({"asyncio", "ssl"} if function == "look_async" else set())
