@@ -90,8 +90,11 @@ def test_what_is_removed_is_its_own(tmp_path: Path) -> None:
 def test_nothing_is_deleted_beneath_a_mount(tmp_path: Path) -> None:
     """Beneath it are files of others, such as the machine's own /dev."""
     unshare = shutil.which("unshare")
-    if os.geteuid() or unshare is None:
-        pytest.skip("only root can mount")
+    if (
+        unshare is None
+        or subprocess.run([unshare, "--mount", "true"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("nothing can be mounted here")
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").touch()
@@ -106,8 +109,6 @@ def test_nothing_is_deleted_beneath_a_mount(tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    if "permission denied" in done.stderr or "Operation not permitted" in done.stderr:
-        pytest.skip("nothing can be mounted here")
     assert done.returncode == 1
     assert "mounted beneath" in done.stderr
     assert (precious / "file").exists()
