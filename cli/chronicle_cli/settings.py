@@ -72,6 +72,7 @@ class Work:
     prefetch: int = 2
     schema: Schema = Schema.PROCA
     keys: str | None = field(default=None, repr=False)
+    sign_keys: tuple[str, ...] = ()
     require_decryption: bool = False
     normalize_events: bool = False
     max_body: int = 16 * 1024 * 1024
@@ -136,6 +137,7 @@ def check_work(
     connector_prefetch: int | None = None,
     schema: Schema = Schema.PROCA,
     keys: str | None = None,
+    sign_keys: tuple[str, ...] = (),
     require_decryption: bool = False,
     normalize_events: bool = False,
     max_body: int = 16 * 1024 * 1024,
@@ -144,6 +146,8 @@ def check_work(
     if schema is not Schema.PROCA and (keys or normalize_events):
         option = "--keys" if keys else "--normalize-events"
         raise SettingError(f"{option} has no effect with --schema {schema}", "it belongs to --schema proca")
+    if sign_keys and not keys:
+        raise SettingError("--sign-key has no effect without --keys", "name the key store with --keys FILE")
     if prefetch is not None and prefetch > MAX_PREFETCH:
         raise SettingError(
             f"--prefetch takes at most {MAX_PREFETCH}", "no broker delivers more to one consumer"
@@ -159,6 +163,7 @@ def check_work(
         held,
         schema,
         keys,
+        sign_keys,
         require_decryption,
         normalize_events,
         max_body,

@@ -13,6 +13,7 @@ from chronicle.core.delivery import Delivery, Envelope
 from chronicle.core.outcome import Exhausted
 from chronicle.core.pipeline import Pipeline, Prepared, Schema
 from chronicle.errors import CannotDecrypt, InvalidMessage, MessageError
+from chronicle.proca.keystore import KeyStore
 from support.samples import body, delivery, keys, message
 
 KEYS = keys()
@@ -61,6 +62,15 @@ class TestRetryGuard:
 
 
 class TestProca:
+    def test_a_message_that_a_stranger_sealed_is_bad_input_when_the_sign_key_is_pinned(self) -> None:
+        """Issue 10: the contact in it is whatever the stranger likes."""
+        forged = prepare("action-encrypted-stranger.json", keys=KEYS)
+        assert forged.message["contact"]["email"] == "forged@example.org"
+        pinned = KeyStore.load(body("keys-pinned.json").decode())
+        with pytest.raises(CannotDecrypt, match="not one of the pinned sign keys"):
+            prepare("action-encrypted-stranger.json", keys=pinned)
+        assert prepare("action-encrypted.json", keys=pinned).opened
+
     def test_R_004_15_and_19_a_plain_action(self) -> None:
         prepared = prepare("action-plain.json")
         plain = message("action-plain.json")
