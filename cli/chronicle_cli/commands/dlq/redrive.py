@@ -41,7 +41,8 @@ chronicle dlq redrive --queue cus.12.deliver --verify my_crm:sync --keys keys.js
 TRYING: Final = Policy(OnFailure.DEAD_LETTER, OnInvalid.DEAD_LETTER, OnException.FAIL, trial=True)
 MOVING: Final = ("to", "rate", "max_redrives", "dry_run")
 VERIFYING: Final = ("app_dir", "concurrency", "schema", "keys", "sign_keys", "require_decryption",
-                    "normalize_events", "max_body", "log_format", "log_level", "live", "drain_timeout")  # fmt: skip
+                    "normalize_events", "max_body", "log_format", "log_level", "live",
+                    "drain_timeout")  # fmt: skip
 
 moving = stack(
     option(

@@ -44,6 +44,7 @@ from chronicle.transports.seam import Closing, Connector, DeadLetterKeeper, Prom
 NAME = "rabbitmq"
 HOLDS = 600.0  # far below the broker's consumer_timeout, which closes the channel after half an hour (RB15)
 UNSENDABLE = "its headers cannot be passed on to another queue"
+UNREAD = "its body was not read and cannot be copied"
 ENDINGS = {
     Closing.LOST: RabbitEvent.FAILED,
     Closing.SETTLED: RabbitEvent.ALL_SETTLED,
@@ -112,7 +113,7 @@ class RabbitTransport:
         self.machine.fire(RabbitEvent.QOS_OK)
         self._channel = channel
         self._ledger = TagLedger(channel.channel_number)
-        connection.watch(channel.channel_number)
+        connection.watch(channel.channel_number, self._connector.prefetch, self._connector.max_body)
         session.ask(
             lambda done: channel.basic_consume(
                 queue, _never, auto_ack=False, consumer_tag=self._consumer_tag, callback=done
@@ -177,6 +178,7 @@ class RabbitTransport:
             handle=(epoch, arrival.tag, arrival.envelope),
             open_envelope=open_envelope,
             raw_envelope=arrival.envelope,
+            unread=arrival.unread,
         )
 
     def _look_for_stream(self, arrival: Arrival) -> None:
@@ -221,12 +223,13 @@ class RabbitTransport:
         is_open = epoch == self._epoch and self._ledger is not None and tag in self._ledger
         if not is_open or tag in courier or not courier.takes(settlement):
             return False
-        if courier.send(tag, envelope, settlement):
-            return True
-        # Headers that fill a whole frame: no client can send them, but the broker itself can move them.
         delivery = settlement.delivery
+        if not delivery.unread and courier.send(tag, envelope, settlement):
+            return True
+        # Headers that fill a whole frame, a body that is not here: the broker itself can move the message.
+        obstacle = UNREAD if delivery.unread else UNSENDABLE
         verdict = cannot_move(
-            settlement.verdict, UNSENDABLE, broker_can=not breaks_the_broker(delivery.headers)
+            settlement.verdict, obstacle, broker_can=not breaks_the_broker(delivery.headers)
         )
         settlement.verdict = grown(verdict, delivery.attempts)
         if verdict.action is Action.DEAD_LETTER:
