@@ -1,7 +1,9 @@
 """RabbitMQ's management API, as far as a consumer needs it: a few GETs, nothing else.
 
 Rule 1: only the host that the operator named is asked: no proxy, no redirect, no guess.
-Rule 2: certificates are verified; the wait for an answer and its size are bounded.
+Rule 2: certificates are verified; the size of an answer is bounded, and so is the wait: for one answer, and
+        for all of them together. The time limit of a socket is only one for each of its reads, so a question
+        is asked on a thread of its own, and cut off when its time is up.
 Rule 3: an error names what went wrong; never a password, never a piece of a URL.
 """
 
@@ -9,8 +11,11 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import ssl
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -25,8 +30,12 @@ if TYPE_CHECKING:
 EXAMPLE: Final = "write it as http://host:15672 or https://host:15671"
 PORTS: Final = {"http": 15672, "https": 15671}
 TIMEOUT: Final = 4.0  # seconds for one answer
-LARGEST: Final = 16 * 1024 * 1024  # bytes of one answer
+PATIENCE: Final = 8.0  # seconds for all answers
+LARGEST: Final = 4 * 1024 * 1024  # bytes of one answer
 PIECE: Final = 64 * 1024
+
+
+LATE: Final = "no answer in time"
 
 
 class NoAnswer(Exception):
@@ -77,13 +86,17 @@ def management_of(url: str, broker: Address) -> Management:
 
 
 class Api:
-    """Questions to one API; each raises NoAnswer when it cannot be answered."""
+    """Questions to one API; each raises NoAnswer when it cannot be answered.
+
+    `deadline` is that of all questions, on the clock.
+    """
 
     def __init__(
         self,
         management: Management,
         context: ssl.SSLContext | None = None,
         *,
+        deadline: float | None = None,
         timeout: float = TIMEOUT,
         largest: int = LARGEST,
         clock: Callable[[], float] = monotonic,
@@ -93,6 +106,7 @@ class Api:
         self._timeout = timeout
         self._largest = largest
         self._clock = clock
+        self._deadline = clock() + PATIENCE if deadline is None else deadline
 
     def queue(self, name: str) -> dict[str, Any] | None:
         """A queue with its arguments and policy; None if there is none."""
@@ -119,16 +133,42 @@ class Api:
         return f"{self._management.prefix}/api/{kind}/{vhost}/{name}"
 
     def _get(self, path: str) -> Any:
-        """What the API says; None for a 404."""
+        """What the API says, in time; None for a 404."""
         # Slow to import, and every `consume` imports this module to check its options.
-        from http.client import HTTPConnection, HTTPException, HTTPSConnection
+        from http.client import HTTPConnection, HTTPSConnection
 
+        left = min(self._timeout, self._deadline - self._clock())
+        if left <= 0:
+            raise NoAnswer(LATE)
         where = self._management
         connection = (
-            HTTPSConnection(where.host, where.port, timeout=self._timeout, context=self._context)
+            HTTPSConnection(where.host, where.port, timeout=left, context=self._context)
             if where.tls
-            else HTTPConnection(where.host, where.port, timeout=self._timeout)
+            else HTTPConnection(where.host, where.port, timeout=left)
         )
+        found: list[Any] = []
+        problems: list[Exception] = []
+
+        def ask() -> None:
+            try:
+                found.append(self._ask(connection, path))
+            except Exception as error:
+                problems.append(error)
+
+        thread = threading.Thread(target=ask, name="management", daemon=True)
+        thread.start()
+        thread.join(left)
+        if thread.is_alive():
+            _cut_off(connection)
+            raise NoAnswer(LATE)
+        if problems:
+            raise problems[0]
+        return found[0]
+
+    def _ask(self, connection: HTTPConnection, path: str) -> Any:
+        from http.client import HTTPException
+
+        where = self._management
         secret = base64.b64encode(f"{where.user}:{where.password}".encode()).decode()
         try:
             connection.request("GET", path, headers={"Authorization": f"Basic {secret}"})
@@ -136,7 +176,7 @@ class Api:
         except ssl.SSLCertVerificationError as error:
             raise NoAnswer(f"its certificate is not trusted: {error.verify_message}") from None
         except TimeoutError:
-            raise NoAnswer("no answer in time") from None
+            raise NoAnswer(LATE) from None
         except OSError as error:
             raise NoAnswer((error.strerror or "no answer, and the connection was closed").lower()) from None
         except (HTTPException, ValueError, RecursionError):
@@ -145,7 +185,6 @@ class Api:
             connection.close()
 
     def _answer(self, connection: HTTPConnection) -> Any:
-        deadline = self._clock() + self._timeout
         response = connection.getresponse()
         if response.status == 404:
             return None
@@ -154,9 +193,16 @@ class Api:
         if response.status != 200:
             raise NoAnswer(f"it answered with HTTP status {response.status}")
         body = bytearray()
-        # Each piece has the socket's time limit; together they have this one.
         while piece := response.read1(PIECE):
             body += piece
-            if len(body) > self._largest or self._clock() > deadline:
-                raise NoAnswer("its answer is too long or too slow")
+            if len(body) > self._largest:
+                raise NoAnswer("its answer is too long")
         return json.loads(body)
+
+
+def _cut_off(connection: HTTPConnection) -> None:
+    """End a question whose time is up: its thread sees the end of the stream."""
+    sock: socket.socket | None = connection.sock
+    if sock is not None:
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
