@@ -138,8 +138,8 @@ normalize_events = option(
     help="Copy ids into events and open their personal data, as is done for actions.",
 )  # fmt: skip
 max_body = option(
-    Group.WORK, "--max-body", type=SIZE, default="16MiB", metavar="SIZE", envvar="CHRONICLE_MAX_BODY",
-    help="A larger message is bad input.",
+    Group.WORK, "--max-body", type=SIZE, default="4MiB", metavar="SIZE", envvar="CHRONICLE_MAX_BODY",
+    help="A larger message is bad input. Decoded, JSON takes up to forty times its size in memory.",
 )  # fmt: skip
 work = stack(
     syncer, app_dir, concurrency, prefetch, schema, keys, sign_key, require_decryption, normalize_events,

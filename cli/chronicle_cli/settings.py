@@ -14,6 +14,7 @@ from pathlib import PurePath
 from typing import Final
 
 from chronicle.core.backoff import Backoff
+from chronicle.core.body import MAX_BODY
 from chronicle.core.pipeline import Schema
 from chronicle.core.policy import OnExhausted, OnFailure, Policy
 from chronicle.core.topology import MAX_NAME, SHORTEST
@@ -75,7 +76,7 @@ class Work:
     sign_keys: tuple[str, ...] = ()
     require_decryption: bool = False
     normalize_events: bool = False
-    max_body: int = 16 * 1024 * 1024
+    max_body: int = MAX_BODY
     warnings: tuple[str, ...] = ()
 
 
@@ -140,7 +141,7 @@ def check_work(
     sign_keys: tuple[str, ...] = (),
     require_decryption: bool = False,
     normalize_events: bool = False,
-    max_body: int = 16 * 1024 * 1024,
+    max_body: int = MAX_BODY,
 ) -> Work:
     """What runs over the messages, after checking the rules between these options (D-8, D-20)."""
     if schema is not Schema.PROCA and (keys or normalize_events):

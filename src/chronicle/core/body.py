@@ -18,6 +18,8 @@ import orjson
 
 from chronicle.errors import InvalidMessage
 
+# Decoded, JSON takes up to forty times its size: a message of this size up to 160 MiB.
+MAX_BODY: Final = 4 * 1024 * 1024
 MAX_DEPTH: Final = 200
 
 # orjson turns whole numbers beyond 64 bits into floats. They have at least 19 digits, and looking for such
