@@ -2,20 +2,19 @@
 
 Rule 1: only the host that the operator named is asked: no proxy, no redirect, no guess.
 Rule 2: certificates are verified; the size of an answer is bounded, and so is the wait: for one answer, and
-        for all of them together. The time limit of a socket is only one for each of its reads, so a question
-        is asked on a thread of its own, and cut off when its time is up.
+        for all of them together. The time limit of a socket is one for each of its reads, and a byte now and
+        then would keep it from ever ending; so each read gets only what is left of the time.
 Rule 3: an error names what went wrong; never a password, never a piece of a URL.
 """
 
 from __future__ import annotations
 
 import base64
+import io
 import json
 import socket
 import ssl
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -135,9 +134,10 @@ class Api:
     def _get(self, path: str) -> Any:
         """What the API says, in time; None for a 404."""
         # Slow to import, and every `consume` imports this module to check its options.
-        from http.client import HTTPConnection, HTTPSConnection
+        from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
-        left = min(self._timeout, self._deadline - self._clock())
+        deadline = min(self._deadline, self._clock() + self._timeout)
+        left = deadline - self._clock()
         if left <= 0:
             raise NoAnswer(LATE)
         where = self._management
@@ -146,33 +146,14 @@ class Api:
             if where.tls
             else HTTPConnection(where.host, where.port, timeout=left)
         )
-        found: list[Any] = []
-        problems: list[Exception] = []
-
-        def ask() -> None:
-            try:
-                found.append(self._ask(connection, path))
-            except Exception as error:
-                problems.append(error)
-
-        thread = threading.Thread(target=ask, name="management", daemon=True)
-        thread.start()
-        thread.join(left)
-        if thread.is_alive():
-            _cut_off(connection)
-            raise NoAnswer(LATE)
-        if problems:
-            raise problems[0]
-        return found[0]
-
-    def _ask(self, connection: HTTPConnection, path: str) -> Any:
-        from http.client import HTTPException
-
-        where = self._management
         secret = base64.b64encode(f"{where.user}:{where.password}".encode()).decode()
         try:
-            connection.request("GET", path, headers={"Authorization": f"Basic {secret}"})
-            return self._answer(connection)
+            connection.connect()
+            with connection.sock as sock:
+                timed: Any = _TimedSocket(sock, lambda: deadline - self._clock())
+                connection.sock = timed
+                connection.request("GET", path, headers={"Authorization": f"Basic {secret}"})
+                return self._answer(connection)
         except ssl.SSLCertVerificationError as error:
             raise NoAnswer(f"its certificate is not trusted: {error.verify_message}") from None
         except TimeoutError:
@@ -200,9 +181,38 @@ class Api:
         return json.loads(body)
 
 
-def _cut_off(connection: HTTPConnection) -> None:
-    """End a question whose time is up: its thread sees the end of the stream."""
-    sock: socket.socket | None = connection.sock
-    if sock is not None:
-        with suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
+class _TimedSocket:
+    """As much of a socket as http.client needs; every call has only what is left of the time."""
+
+    def __init__(self, sock: socket.socket, left: Callable[[], float]) -> None:
+        self._sock = sock
+        self._left = left
+
+    def in_time(self) -> socket.socket:
+        left = self._left()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._sock
+
+    def sendall(self, data: bytes) -> None:
+        self.in_time().sendall(data)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_TimedStream(self))
+
+    def close(self) -> None:
+        """The owner of the socket closes it: http.client lets go before it has read the answer."""
+
+
+class _TimedStream(io.RawIOBase):
+    """What such a socket receives."""
+
+    def __init__(self, sock: _TimedSocket) -> None:
+        self._sock = sock
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._sock.in_time().recv_into(buffer)
