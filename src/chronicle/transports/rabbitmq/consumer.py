@@ -44,7 +44,6 @@ from chronicle.transports.seam import Closing, Connector, DeadLetterKeeper, Prom
 NAME = "rabbitmq"
 HOLDS = 600.0  # far below the broker's consumer_timeout, which closes the channel after half an hour (RB15)
 UNSENDABLE = "its headers cannot be passed on to another queue"
-UNREAD = "its body was not read and cannot be copied"
 ENDINGS = {
     Closing.LOST: RabbitEvent.FAILED,
     Closing.SETTLED: RabbitEvent.ALL_SETTLED,
@@ -113,7 +112,11 @@ class RabbitTransport:
         self.machine.fire(RabbitEvent.QOS_OK)
         self._channel = channel
         self._ledger = TagLedger(channel.channel_number)
-        connection.watch(channel.channel_number, self._connector.prefetch, self._connector.max_body)
+        # What we copy to the dead letters ourselves must be read, however large it is: rejected unread, it
+        # would be lost where only we keep them.
+        copies = self._courier is not None and self._courier.keeps_dead_letters
+        max_body = None if copies else self._connector.max_body
+        connection.watch(channel.channel_number, self._connector.prefetch, max_body)
         session.ask(
             lambda done: channel.basic_consume(
                 queue, _never, auto_ack=False, consumer_tag=self._consumer_tag, callback=done
@@ -223,13 +226,12 @@ class RabbitTransport:
         is_open = epoch == self._epoch and self._ledger is not None and tag in self._ledger
         if not is_open or tag in courier or not courier.takes(settlement):
             return False
-        delivery = settlement.delivery
-        if not delivery.unread and courier.send(tag, envelope, settlement):
+        if courier.send(tag, envelope, settlement):
             return True
-        # Headers that fill a whole frame, a body that is not here: the broker itself can move the message.
-        obstacle = UNREAD if delivery.unread else UNSENDABLE
+        # Headers that fill a whole frame: no client can send them, but the broker itself can move them.
+        delivery = settlement.delivery
         verdict = cannot_move(
-            settlement.verdict, obstacle, broker_can=not breaks_the_broker(delivery.headers)
+            settlement.verdict, UNSENDABLE, broker_can=not breaks_the_broker(delivery.headers)
         )
         settlement.verdict = grown(verdict, delivery.attempts)
         if verdict.action is Action.DEAD_LETTER:
