@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chronicle.core.body import too_large
 from chronicle.core.delivery import Delivery, Envelope
 from chronicle.core.outcome import Exhausted
 from chronicle.core.pipeline import Pipeline, Prepared, Schema
@@ -59,6 +60,13 @@ class TestRetryGuard:
     def test_RB13_headers_that_cannot_be_decoded_count_as_none(self) -> None:
         faulty = delivery(b"{}", envelope=Envelope(fault="nested deeper than 64"))
         assert Pipeline(max_retries=1).exhausted(faulty) is None
+
+
+@pytest.mark.parametrize("schema", list(Schema))
+def test_Z12_a_body_that_was_not_read_is_bad_input_with_the_same_reason(schema: Schema) -> None:
+    unread = delivery(b"", unread=too_large(20_000_000, 4_000_000))
+    with pytest.raises(InvalidMessage, match="the body has 20000000 bytes, the limit is 4000000"):
+        Pipeline(schema).prepare(unread)
 
 
 class TestProca:
