@@ -33,7 +33,7 @@ def pipeline_of(work: Work, policy: Policy) -> Pipeline:
         from chronicle.proca.keystore import KeyStore
         from chronicle_cli.passphrase import PassphraseSource
 
-        keys = KeyStore.load(work.keys, PassphraseSource(os.environ).unlock)
+        keys = KeyStore.load(work.keys, PassphraseSource(os.environ).unlock, work.sign_keys)
     return Pipeline(
         work.schema,
         keys,

@@ -123,6 +123,12 @@ keys = option(
     Group.WORK, "--keys", metavar="FILE", envvar="CHRONICLE_KEYS",
     help="Key store that opens personal data (mode 600). The variable may also contain the JSON itself.",
 )  # fmt: skip
+sign_key = option(
+    Group.WORK, "--sign-key", "sign_keys", multiple=True, metavar="PUBLIC", envvar="CHRONICLE_SIGN_KEY",
+    help="Open only what was sealed with this public key of the server; anything else is bad input. "
+    "Repeatable; in the variable, separate keys with spaces. The key store's signKeys are pinned as well.  "
+    "[default: whoever sealed it]",
+)  # fmt: skip
 require_decryption = option(
     Group.WORK, "--require-decryption", is_flag=True, envvar="CHRONICLE_REQUIRE_DECRYPTION",
     help="Treat a message whose key is not in the store as bad input, instead of passing it on sealed.",
@@ -132,12 +138,13 @@ normalize_events = option(
     help="Copy ids into events and open their personal data, as is done for actions.",
 )  # fmt: skip
 max_body = option(
-    Group.WORK, "--max-body", type=SIZE, default="16MiB", metavar="SIZE", envvar="CHRONICLE_MAX_BODY",
-    help="A larger message is bad input.",
+    Group.WORK, "--max-body", type=SIZE, default="4MiB", metavar="SIZE", envvar="CHRONICLE_MAX_BODY",
+    help="A larger message is bad input. Decoded, JSON takes up to forty times its size in memory.",
 )  # fmt: skip
 work = stack(
-    syncer, app_dir, concurrency, prefetch, schema, keys, require_decryption, normalize_events, max_body
-)
+    syncer, app_dir, concurrency, prefetch, schema, keys, sign_key, require_decryption, normalize_events,
+    max_body,
+)  # fmt: skip
 
 # --- outcome -------------------------------------------------------------------------------------------
 
@@ -286,8 +293,8 @@ def where_of(ctx: click.Context) -> Where:
 
 def work_of(ctx: click.Context, connector_prefetch: int | None = None) -> Work:
     """What runs over the messages; an option this command does not have keeps its default."""
-    names = ("app_dir", "concurrency", "prefetch", "schema", "keys", "require_decryption", "normalize_events",
-             "max_body")  # fmt: skip
+    names = ("app_dir", "concurrency", "prefetch", "schema", "keys", "sign_keys", "require_decryption",
+             "normalize_events", "max_body")  # fmt: skip
     known = {name: ctx.params[name] for name in names if name in ctx.params}
     found = check_work(ctx.params["syncer"], connector_prefetch=connector_prefetch, **known)
     if found.keys and found.keys.lstrip().startswith("{") and typed(ctx, "keys"):

@@ -14,6 +14,7 @@ from pathlib import PurePath
 from typing import Final
 
 from chronicle.core.backoff import Backoff
+from chronicle.core.body import MAX_BODY
 from chronicle.core.pipeline import Schema
 from chronicle.core.policy import OnExhausted, OnFailure, Policy
 from chronicle.core.queues import MAX_NAME, SHORTEST
@@ -72,9 +73,10 @@ class Work:
     prefetch: int = 2
     schema: Schema = Schema.PROCA
     keys: str | None = field(default=None, repr=False)
+    sign_keys: tuple[str, ...] = ()
     require_decryption: bool = False
     normalize_events: bool = False
-    max_body: int = 16 * 1024 * 1024
+    max_body: int = MAX_BODY
     warnings: tuple[str, ...] = ()
 
 
@@ -136,14 +138,17 @@ def check_work(
     connector_prefetch: int | None = None,
     schema: Schema = Schema.PROCA,
     keys: str | None = None,
+    sign_keys: tuple[str, ...] = (),
     require_decryption: bool = False,
     normalize_events: bool = False,
-    max_body: int = 16 * 1024 * 1024,
+    max_body: int = MAX_BODY,
 ) -> Work:
     """What runs over the messages, after checking the rules between these options (D-8, D-20)."""
     if schema is not Schema.PROCA and (keys or normalize_events):
         option = "--keys" if keys else "--normalize-events"
         raise SettingError(f"{option} has no effect with --schema {schema}", "it belongs to --schema proca")
+    if sign_keys and not keys:
+        raise SettingError("--sign-key has no effect without --keys", "name the key store with --keys FILE")
     if prefetch is not None and prefetch > MAX_PREFETCH:
         raise SettingError(
             f"--prefetch takes at most {MAX_PREFETCH}", "no broker delivers more to one consumer"
@@ -159,6 +164,7 @@ def check_work(
         held,
         schema,
         keys,
+        sign_keys,
         require_decryption,
         normalize_events,
         max_body,

@@ -14,6 +14,7 @@
     ├── MessageError           this one message                                      a verdict
     │   ├── InvalidMessage         not JSON, too large, unknown schema
     │   └── CannotDecrypt          its personal data cannot be opened
+    │       └── UnknownSigner      …because a key sealed it that is not pinned
     └── Ask                    a syncer asks for a verdict by raising                 a verdict
         ├── Retry
         ├── DeadLetter
@@ -88,6 +89,10 @@ class InvalidMessage(MessageError):
 
 class CannotDecrypt(MessageError):
     """The message's personal data cannot be opened."""
+
+
+class UnknownSigner(CannotDecrypt):
+    """It was sealed with a key that is not one of the pinned ones."""
 
 
 class Ask(ChronicleError):

@@ -90,6 +90,24 @@ def test_check_says_whether_a_message_can_be_opened(folder: Path, message: str, 
     assert says in said.out.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("message", "code", "says"),
+    [
+        ("action-encrypted.json", 0, "yes, key"),
+        ("action-encrypted-stranger.json", 1, "not a pinned sign key"),
+    ],
+)
+def test_check_shows_the_pinned_sign_keys(folder: Path, message: str, code: int, says: str) -> None:
+    signer = "Joi1qonPAT0JOg4ubED7WhOpZ45oq4XXuaawt10a5Qk"
+    for said in (
+        keys(folder, "check", "--sign-key", signer, "--message", message),
+        keys(folder, "check", "--message", message, CHRONICLE_SIGN_KEY=signer),
+    ):
+        assert said.code == code
+        assert f"{signer}  pinned sign key" in said.out
+        assert says in said.out.splitlines()[-1]
+
+
 def test_check_survives_any_message(folder: Path) -> None:
     for content in ("not json", "[]", "", '{"personalInfo": 5}', '{"personalInfo": {"encryptKey": 7}}'):
         (folder / "odd.json").write_text(content)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support import samples
 from support.cli import Said, run
 from support.crm import CANARY, seen, told, write_lines, write_syncer
 from support.fixtures import StartChronicle
@@ -35,6 +36,40 @@ def numbers(said: Said) -> dict[str, int]:
     """The table's upper part: how often each end was met."""
     rows = [line.split(maxsplit=1) for line in said.out.split("\n\n")[0].splitlines()]
     return {end: int(count) for count, end in rows}
+
+
+def test_what_a_stranger_sealed_is_bad_input_with_a_pinned_sign_key(tmp_path: Path) -> None:
+    """Issue 10: by option, by variable and by the key store; the reason names the key."""
+    for name in ("keys.json", "keys-pinned.json"):
+        (tmp_path / name).write_bytes(samples.body(name))
+        (tmp_path / name).chmod(0o600)
+    for name in ("action-encrypted.json", "action-encrypted-stranger.json"):
+        (tmp_path / name).write_bytes(samples.body(name))
+    (tmp_path / "all.py").write_text("def sync(message):\n    return True\n")
+    signer, stranger = (samples.message(f"action-encrypted{name}.json")["personalInfo"]["signKey"]["public"]
+                        for name in ("", "-stranger"))  # fmt: skip
+
+    def ends(*options: str, **environ: str) -> dict[str, int]:
+        said = run(
+            "replay", "--syncer", "all:sync", *options, "action-encrypted.json",
+            "action-encrypted-stranger.json", cwd=tmp_path, env=environ,
+        )  # fmt: skip
+        return numbers(said) | {"told": said.err.count(f"sealed with the key {stranger[:8]}…")}
+
+    open_to_all = ends("--keys", "keys.json")
+    assert (open_to_all["synced, ack"], open_to_all["told"]) == (2, 0)
+    for pinned in (
+        ends("--keys", "keys.json", "--sign-key", signer),
+        ends("--keys", "keys.json", CHRONICLE_SIGN_KEY=f"{signer} {signer}"),
+        ends("--keys", "keys-pinned.json"),
+    ):
+        assert pinned["synced, ack"] == 1
+        assert pinned["told"] >= 1
+    refused = run(
+        "replay", "--syncer", "all:sync", "--sign-key", signer, "action-encrypted.json", cwd=tmp_path
+    )
+    assert refused.code == 2
+    assert "--sign-key has no effect without --keys" in refused.err
 
 
 class TestSources:

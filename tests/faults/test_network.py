@@ -153,7 +153,7 @@ def test_an_unreadable_broker_is_given_up(
     """RB13: the same nonsense after every reconnect ends the process with a clear line, soon."""
     campaign = on_rabbit("garbled")
     campaign.send(3)
-    with Garbler(campaign.place.url, noise) as garbler:
+    with Garbler(campaign.place.url, lambda _channel: [noise]) as garbler:
         process = campaign.consume(chronicle, *QUICK, url=garbler.url)
         assert process.wait(60) == 1
         assert garbler.connections < 20

@@ -17,6 +17,7 @@ from typing import Final
 import pika
 import pytest
 
+from chronicle.core.body import MAX_BODY
 from chronicle.core.delivery import Delivery
 from chronicle.engine.breaker import LIMIT
 from chronicle.proca.keystore import new_pair
@@ -30,7 +31,7 @@ from support.waiting import wait_for
 
 GOOD: Final = samples.body("action-plain.json")
 NEXT: Final = GOOD.replace(b"1001", b"2002")
-MOST: Final = 16 * 1024 * 1024
+MOST: Final = MAX_BODY
 DEEP: Final = 100_000
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import Final, Self
+from collections.abc import Callable, Iterable
+from typing import Final, Self, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 from support.amqp import method, spec
+
+# What a channel of this number gets; in pieces, because it may be more than fits into memory.
+Noise: TypeAlias = Callable[[int], Iterable[bytes]]
 
 
 class Garbler:
     """Passes everything on, and puts `noise` into each connection behind its `basic.consume-ok`."""
 
-    def __init__(self, url: str, noise: bytes) -> None:
+    def __init__(self, url: str, noise: Noise) -> None:
         parts = urlsplit(url)
         self._url = parts
         self._target = (parts.hostname or "127.0.0.1", parts.port or 5672)
@@ -49,18 +53,25 @@ class Garbler:
     def _carry(self, source: socket.socket, sink: socket.socket, replies: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                sink.sendall(self._garbled(data) if replies else data)
+                if replies:
+                    self._send_garbled(data, sink)
+                else:
+                    sink.sendall(data)
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
-    def _garbled(self, data: bytes) -> bytes:
+    def _send_garbled(self, data: bytes, sink: socket.socket) -> None:
         at = data.find(_CONSUME_OK)
         if at < 0:
-            return data
+            sink.sendall(data)
+            return
         # In front of the method stand the frame's kind, channel and size; behind it its end.
         end = at + int.from_bytes(data[at - 4 : at], "big") + 1
-        return data[:end] + self._noise + data[end:]
+        sink.sendall(data[:end])
+        for piece in self._noise(int.from_bytes(data[at - 6 : at - 4], "big")):
+            sink.sendall(piece)
+        sink.sendall(data[end:])
 
 
 _CONSUME_OK: Final = method(1, spec.Basic.ConsumeOk(""))[7:11]

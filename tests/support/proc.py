@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
+
+from support.process import ChronicleProcess
+from support.waiting import wait_for
 
 
 def threads(pid: int) -> int:
@@ -12,6 +16,20 @@ def threads(pid: int) -> int:
 
 def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def peak_until_end(process: ChronicleProcess, patience: float) -> int:
+    """The most memory it had resident until it ended, in bytes; it must end in time."""
+    peak = 0
+
+    def ended() -> bool:
+        nonlocal peak
+        with suppress(OSError, RuntimeError):
+            peak = max(peak, peak_memory(process.pid))
+        return not process.running
+
+    wait_for(ended, patience, "the end of the process", every=0.01)
+    return peak
 
 
 def peak_memory(pid: int) -> int:

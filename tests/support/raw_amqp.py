@@ -6,6 +6,7 @@ pika opens the channel, asks for confirmations and reads them; only the content 
 from __future__ import annotations
 
 from struct import pack
+from time import monotonic
 from typing import Any, Final
 
 from support.amqp import FRAME_MAX, bodies, method, spec
@@ -50,5 +51,8 @@ def publish(queues: Queues, queue: str, body: bytes, entries: bytes) -> None:
             *bodies(number, body),
         ]
         connection._impl._output_marshaled_frames(frames)
+        deadline = monotonic() + 30
         while not confirmed:
-            connection.process_data_events(time_limit=1)
+            assert channel.is_open, "the broker did not take it"
+            assert monotonic() < deadline, "no confirmation"
+            connection.process_data_events(time_limit=0.01)

@@ -44,6 +44,12 @@ def well_after_a_round(message: Any, delivery: Delivery) -> bool:
     return "x-death" in delivery.headers
 
 
+def takes_its_time(message: Any, delivery: Delivery) -> bool:
+    _note(message, delivery)
+    time.sleep(5)
+    return True
+
+
 def nothing(message: Any, delivery: Delivery) -> None:
     _note(message, delivery)
 

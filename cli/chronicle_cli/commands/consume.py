@@ -62,7 +62,9 @@ def command(ctx: click.Context, /, **_: object) -> int:
 
     syncer = load(work.syncer, work.app_dir)
     delays = policy.retry_delays if policy.on_failure is OnFailure.RETRY else ()
-    connector = replace(where.connector(work.prefetch), declare=declared, retry_delays=delays)
+    connector = replace(
+        where.connector(work.prefetch), declare=declared, retry_delays=delays, max_body=work.max_body
+    )
     transport = open_transport(connector)
     refuse_what_it_cannot(transport.promises, policy)
     job = Job(

@@ -14,15 +14,14 @@ from chronicle.captures.sources import read_messages
 from chronicle.core.body import parse
 from chronicle.core.encryption import MAX_HEADER, is_encrypted
 from chronicle.engine.job import Exit
-from chronicle.errors import CannotDecrypt, InvalidMessage, KeyStoreError, SettingError
-from chronicle.proca.keystore import KeyStore, add_key, change_lock
+from chronicle.errors import CannotDecrypt, InvalidMessage, KeyStoreError, SettingError, UnknownSigner
+from chronicle.proca.keystore import SHOWN, KeyStore, add_key, change_lock
 from chronicle.proca.sealed import open_personal_info
 from chronicle_cli.help import Command, write_examples
 from chronicle_cli.passphrase import PassphraseSource
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 KEY_SHAPED: Final = re.compile(r"[A-Za-z0-9_-]{43}=?")
-SHOWN: Final = 8  # characters of a public key, enough to tell it from the others
 
 EXAMPLES: Final = """
 chronicle keys new keys.json
@@ -88,14 +87,18 @@ def listing(file: str) -> int:
     "--message", metavar="FILE", envvar="CHRONICLE_KEYS_MESSAGE", show_envvar=True,
     help="A message, plain JSON or a record: can this store open its personal data? The data is not shown.",
 )  # fmt: skip
-def check(file: str, message: str | None) -> int:
-    """Check that the key store can be used: mode, owner, keys.
+@click.option(
+    "--sign-key", "sign_keys", multiple=True, metavar="PUBLIC", envvar="CHRONICLE_SIGN_KEY", show_envvar=True,
+    help="A public key of the server, as given to consume: is the message sealed with a pinned one?",
+)  # fmt: skip
+def check(file: str, message: str | None, sign_keys: tuple[str, ...]) -> int:
+    """Check that the key store can be used: mode, owner, keys, pinned sign keys.
 
     FILE defaults to CHRONICLE_KEYS, else keys.json. Exit code 2 if the store cannot be used, 1 if
     it cannot open the message given with --message.
     """
     secrets = PassphraseSource(os.environ)
-    keys = KeyStore.load(file, secrets.unlock)
+    keys = KeyStore.load(file, secrets.unlock, sign_keys)
     if inline(file):
         click.echo("key store: given as text, not as a file")
     else:
@@ -106,6 +109,8 @@ def check(file: str, message: str | None) -> int:
     click.echo(f"keys: {len(keys)}")
     for public in keys.publics():
         click.echo(f"  {public}  valid")
+    for signer in keys.signers():
+        click.echo(f"  {signer}  pinned sign key")
     if not keys.publics():
         raise KeyStoreError("the key store is empty", "create a key with `chronicle keys new`")
     return can_open(message, keys, secrets) if message else Exit.DONE
@@ -176,6 +181,10 @@ def can_open(path: str, keys: KeyStore, secrets: PassphraseSource) -> int:
     name = key_name(info)
     try:
         opened = open_personal_info(info, keys)
+    except UnknownSigner:
+        signer = key_name(info, "signKey")
+        click.echo(f"message: no, it is sealed with key {signer}, which is not a pinned sign key")
+        return Exit.FATAL
     except CannotDecrypt:
         click.echo(f"message: no, its personal data is damaged or not sealed for key {name}")
         return Exit.FATAL
@@ -201,9 +210,9 @@ def sealed_in(body: bytes) -> Any:
     return message.get("personalInfo") or inner
 
 
-def key_name(info: Any) -> str:
-    """The beginning of the public key a message names; anything that is not a key is not shown."""
-    key = info.get("encryptKey") if isinstance(info, dict) else None
+def key_name(info: Any, which: str = "encryptKey") -> str:
+    """The beginning of a public key a message names; anything that is not a key is not shown."""
+    key = info.get(which) if isinstance(info, dict) else None
     public = key.get("public") if isinstance(key, dict) else None
     if isinstance(public, str) and KEY_SHAPED.fullmatch(public):
         return f"{public[:SHOWN]}…"

@@ -46,6 +46,10 @@ class Recorder:
     def settled(self, batch: Sequence[Settlement]) -> None:
         self._behind.settled(batch)
         ended = [settlement for settlement in batch if is_final(settlement)]
+        unread = sum(bool(settlement.delivery.unread) for settlement in ended)
+        if unread:  # a record without the body would pass for the message
+            self.missing += unread
+            ended = [settlement for settlement in ended if not settlement.delivery.unread]
         if not ended:
             return
         if self.failed:

@@ -18,6 +18,8 @@ import orjson
 
 from chronicle.errors import InvalidMessage
 
+# Decoded, JSON takes up to forty times its size: a message of this size up to 160 MiB.
+MAX_BODY: Final = 4 * 1024 * 1024
 MAX_DEPTH: Final = 200
 
 # orjson turns whole numbers beyond 64 bits into floats. They have at least 19 digits, and looking for such
@@ -26,10 +28,15 @@ _DIGITS_TO_ZERO: Final = bytes(ord("0") if byte in b"0123456789" else byte for b
 _LONG_NUMBER: Final = b"0" * 19
 
 
+def too_large(size: int, max_body: int) -> str:
+    """What is wrong with a body of so many bytes; nothing if it is within the limit."""
+    return f"the body has {size} bytes, the limit is {max_body}" if size > max_body else ""
+
+
 def parse(body: bytes, max_body: int, max_depth: int = MAX_DEPTH) -> Any:
     """The JSON value in these bytes; raises only InvalidMessage."""
-    if len(body) > max_body:
-        raise InvalidMessage(f"the body has {len(body)} bytes, the limit is {max_body}")
+    if problem := too_large(len(body), max_body):
+        raise InvalidMessage(problem)
     try:
         value = orjson.loads(body)
         # Fewer brackets than allowed levels: a typical message is not walked at all.

@@ -1,6 +1,8 @@
 """What a broker handed over.
 
-Rule 1: a delivery never changes; the body is the broker's bytes, always.
+Rule 1: a delivery never changes; the body is the broker's bytes, always. One that is so large that nobody
+        would look at it may be left unread: `unread` says why, the body is empty, and only the broker
+        itself can move such a message.
 Rule 2: headers and properties are decoded on first access. A header that cannot be decoded is the
         problem of its own message: `envelope.fault` says so and the headers read as empty.
 """
@@ -47,12 +49,13 @@ class Delivery:
     """One message as a broker handed it over: bytes, headers, and the broker's facts about it.
 
     `origin` holds what only this kind of broker knows (exchange and routing key, topic and offset, stream
-    and id). `handle` belongs to the transport that made the delivery; no other code looks inside. `lease` is
-    for transports that can lose a delivery while the connection lives.
+    and id). `unread` says why the body is missing, if it is. `handle` belongs to the transport that made the
+    delivery; no other code looks inside. `lease` is for transports that can lose a delivery while the
+    connection lives.
     """
 
     __slots__ = ("_envelope", "_open", "_raw", "_timestamp", "body", "counted", "handle", "lease", "origin",
-                 "queue", "redelivered", "transport")  # fmt: skip
+                 "queue", "redelivered", "transport", "unread")  # fmt: skip
 
     def __init__(
         self,
@@ -69,8 +72,10 @@ class Delivery:
         envelope: Envelope | None = BLANK,
         open_envelope: Callable[[Any], Envelope] | None = None,
         raw_envelope: Any = None,
+        unread: str = "",
     ) -> None:
         self.body = body
+        self.unread = unread
         self.queue = queue
         self.transport = transport
         self.redelivered = redelivered

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from chronicle.core.body import parse
+from chronicle.core.body import MAX_BODY, parse, too_large
 from chronicle.core.delivery import Delivery, completed_cycles
 from chronicle.core.names import action_id_of
 from chronicle.core.outcome import Exhausted
@@ -54,7 +54,7 @@ class Pipeline:
     keys: KeyStore | None = None
     require_decryption: bool = False
     normalize_events: bool = False
-    max_body: int = 16 * 1024 * 1024
+    max_body: int = MAX_BODY
     max_retries: int | None = None
 
     def exhausted(self, delivery: Delivery) -> Exhausted | None:
@@ -66,10 +66,12 @@ class Pipeline:
 
     def prepare(self, delivery: Delivery) -> Prepared:
         """The message for the syncer; raises MessageError."""
+        if delivery.unread:
+            raise InvalidMessage(delivery.unread)
         body = delivery.body
         if self.schema is Schema.RAW:
-            if len(body) > self.max_body:
-                raise InvalidMessage(f"the body has {len(body)} bytes, the limit is {self.max_body}")
+            if problem := too_large(len(body), self.max_body):
+                raise InvalidMessage(problem)
             return Prepared(body)
         message = parse(body, self.max_body)
         if not isinstance(message, dict):

@@ -201,7 +201,7 @@ class Runner:
         if self._promises.late_results and not self._stopping():
             self._take_finished(self._clock())
             return
-        late = self._mailbox.take()
+        late = self._workers.take()
         self._holdings.running -= len(late)
         for settlement in late:
             self._watch_for_fatal(settlement.outcome)
@@ -248,7 +248,7 @@ class Runner:
             self._workers.submit(batch)
 
     def _take_finished(self, now: float) -> None:
-        finished = self._mailbox.take()
+        finished = self._workers.take()
         self._holdings.running -= len(finished)
         for settlement in finished:
             if isinstance(settlement.outcome, Revoked):

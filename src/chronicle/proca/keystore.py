@@ -6,6 +6,8 @@ Rule 2: no error, repr or log ever contains key material. An entry is named by i
         and the private key may have been swapped.
 Rule 3: a store may be locked; how to unlock it is passed in. It is read and written as a whole.
 Rule 4: keys are added, never removed: what was sealed for an old key is opened with the old key.
+Rule 5: a public key is enough to seal something that opens. Where sign keys are pinned, only what was sealed
+        with one of them is opened; they come from the list in the store and from the caller.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import shlex
 import stat
 import tempfile
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
@@ -26,13 +28,15 @@ import orjson
 from nacl.exceptions import CryptoError
 from nacl.public import Box, PrivateKey, PublicKey
 
-from chronicle.errors import KeyStoreError
+from chronicle.errors import KeyStoreError, UnknownSigner
 
 KEY_BYTES: Final = 32
 MAX_FILE: Final = 1024 * 1024
 # A box holds the shared secret, which is expensive to compute. The sender's key is in the message, so
 # the number of boxes kept must not be up to the sender.
 MAX_BOXES: Final = 64
+SIGN_KEYS: Final = "signKeys"  # the one entry of a store that is not a key pair
+SHOWN: Final = 8  # characters of a public key, enough to tell it from the others
 _KEY_SHAPED: Final = re.compile(r"[A-Za-z0-9_+/-]{43}=?")
 
 
@@ -41,44 +45,66 @@ Unlock: TypeAlias = Callable[[bytes, str], bytes]
 
 
 class KeyStore:
-    """Private keys by their public ones."""
+    """Private keys by their public ones, and the sign keys that are pinned."""
 
-    __slots__ = ("_boxes", "_privates")
+    __slots__ = ("_boxes", "_privates", "_signers")
 
-    def __init__(self, privates: Mapping[bytes, PrivateKey]) -> None:
+    def __init__(self, privates: Mapping[bytes, PrivateKey], signers: Iterable[bytes] = ()) -> None:
         self._privates = dict(privates)
-        self._boxes: dict[tuple[str, str], Box] = {}
+        self._signers = dict.fromkeys(signers)
+        self._boxes: dict[tuple[bytes, bytes], Box] = {}
 
     @classmethod
-    def load(cls, source: str, unlock: Unlock = lambda content, _name: content) -> KeyStore:
-        """The keys in a file, or in a text that starts with `{`; raises KeyStoreError."""
+    def load(
+        cls,
+        source: str,
+        unlock: Unlock = lambda content, _name: content,
+        sign_keys: Iterable[str] = (),
+    ) -> KeyStore:
+        """The keys in a file, or in a text that starts with `{`; raises KeyStoreError.
+
+        `sign_keys` are pinned in addition to those that the store lists.
+        """
         if source.lstrip().startswith("{"):
             name, content = "the key store", source.encode("utf-8", "replace")
         else:
             name, content = _shown(source), _read(source)
-        return cls(_pairs(_entries(unlock(content, name), name), name))
+        entries = _entries(unlock(content, name), name)
+        given = [sign_key(text, f"--sign-key {number}") for number, text in enumerate(sign_keys, start=1)]
+        return cls(_pairs(entries, name), [*_signers(entries, name), *given])
 
     def publics(self) -> tuple[str, ...]:
         """The public keys, in the order of the file."""
         return tuple(encode(public) for public in self._privates)
 
+    def signers(self) -> tuple[str, ...]:
+        """The pinned sign keys; without any, what anybody sealed is opened."""
+        return tuple(encode(signer) for signer in self._signers)
+
     def box(self, encrypt_key: str, sign_key: str) -> Box | None:
         """What opens messages sealed for one key by another; None when the first is not in the store.
 
-        Raises ValueError, TypeError or a CryptoError for invalid keys.
+        Raises UnknownSigner when sign keys are pinned and the second is not one of them; ValueError,
+        TypeError or a CryptoError for invalid keys.
         """
-        box = self._boxes.get((encrypt_key, sign_key))
+        # By the bytes, never by the text: one key has any number of spellings, of any length.
+        public, sender = decode(encrypt_key), decode(sign_key)
+        box = self._boxes.get((public, sender))
         if box is None:
-            public, sender = decode(encrypt_key), decode(sign_key)
             if len(public) != KEY_BYTES or len(sender) != KEY_BYTES:
                 raise ValueError("a key has the wrong length")
             private = self._privates.get(public)
             if private is None:
                 return None
+            if self._signers and sender not in self._signers:
+                raise UnknownSigner(
+                    f"the message's personal data was sealed with the key {encode(sender)[:SHOWN]}…, which "
+                    "is not one of the pinned sign keys"
+                )
             box = Box(private, PublicKey(sender))
             if len(self._boxes) >= MAX_BOXES:
                 self._boxes.clear()
-            self._boxes[encrypt_key, sign_key] = box
+            self._boxes[public, sender] = box
         return box
 
     def __len__(self) -> int:
@@ -222,6 +248,8 @@ def _pairs(entries: dict[str, Any], name: str) -> dict[bytes, PrivateKey]:
     """Read both forms of an entry, `{"private": …}` and the older plain text; check each pair."""
     pairs: dict[bytes, PrivateKey] = {}
     for number, (public, value) in enumerate(entries.items(), start=1):
+        if public == SIGN_KEYS:
+            continue
         secret = value.get("private") if isinstance(value, dict) else value
         if not isinstance(secret, str):
             raise KeyStoreError(f"entry {number} of {name} has no private key")
@@ -240,6 +268,30 @@ def _pairs(entries: dict[str, Any], name: str) -> dict[bytes, PrivateKey]:
             )
         pairs[raw] = key
     return pairs
+
+
+def _signers(entries: dict[str, Any], name: str) -> list[bytes]:
+    """The sign keys that a store lists."""
+    if SIGN_KEYS not in entries:
+        return []
+    listed = entries[SIGN_KEYS]
+    if not isinstance(listed, list) or not listed:  # an empty list could mean everybody or nobody
+        raise KeyStoreError(
+            f"{SIGN_KEYS} in {name} is not a list of keys",
+            f'write "{SIGN_KEYS}": ["<public>"], or leave it out',
+        )
+    return [sign_key(text, f"{SIGN_KEYS} in {name}, entry {at}") for at, text in enumerate(listed, start=1)]
+
+
+def sign_key(text: Any, what: str) -> bytes:
+    """A pinned key; the error names it by its place, because it may be a private key by mistake."""
+    try:
+        raw = decode(text)
+    except (ValueError, TypeError):
+        raw = b""
+    if len(raw) != KEY_BYTES:
+        raise KeyStoreError(f"{what} is not a key", f"a key is {KEY_BYTES} bytes in base64url")
+    return raw
 
 
 def _replace(path: str, folder: str, content: bytes) -> None:

@@ -108,6 +108,7 @@ class Connector:
     tls: Tls = field(default_factory=Tls)
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
     retry_delays: tuple[float, ...] = ()  # what Action.RETRY may ask for
+    max_body: int | None = None  # a body far above this need not be read: it is rejected in any case (Z12)
     declare: QueueOptions | None = None  # create the topology when opening; None: only check (D-15)
 
 

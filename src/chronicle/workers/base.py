@@ -6,17 +6,18 @@ Rule 2: at most `concurrency` syncers run at any time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from chronicle.core.delivery import Delivery
-from chronicle.core.pipeline import Pipeline
+from chronicle.core.pipeline import Pipeline, Schema
 from chronicle.core.policy import Policy
 from chronicle.workers.handler import Handler
 from chronicle.workers.loader import Syncer
 from chronicle.workers.mailbox import Mailbox
 from chronicle.workers.pump_loan import Turn
 from chronicle.workers.threads import ThreadWorkers
+from chronicle.workers.turns import TurnTaking
 
 
 class Workers(Protocol):
@@ -25,7 +26,7 @@ class Workers(Protocol):
     def start(self) -> None:
         """Create the syncer, enter it if it is a context manager, and be ready. Raises SyncerError."""
 
-    def submit(self, batch: Iterable[Delivery]) -> None: ...
+    def submit(self, batch: Sequence[Delivery]) -> None: ...
 
     def discard(self) -> list[Delivery]:
         """Take back what no worker has started."""
@@ -45,8 +46,15 @@ class Workers(Protocol):
 
 def make_workers(
     syncer: Syncer, pipeline: Pipeline, policy: Policy, concurrency: int, mailbox: Mailbox
-) -> Workers:
+) -> TurnTaking:
     """The workers this syncer needs."""
+    workers = _workers(syncer, pipeline, policy, concurrency, mailbox)
+    return TurnTaking(workers, mailbox, turns=concurrency > 1 and pipeline.schema is not Schema.RAW)
+
+
+def _workers(
+    syncer: Syncer, pipeline: Pipeline, policy: Policy, concurrency: int, mailbox: Mailbox
+) -> Workers:
 
     def handler(call: Callable[..., Any]) -> Handler:
         return Handler(pipeline, policy, call, takes_delivery=syncer.takes_delivery)

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chronicle.core.body import too_large
 from chronicle.core.delivery import Delivery, Envelope
 from chronicle.core.outcome import Exhausted
 from chronicle.core.pipeline import Pipeline, Prepared, Schema
 from chronicle.errors import CannotDecrypt, InvalidMessage, MessageError
+from chronicle.proca.keystore import KeyStore
 from support.samples import body, delivery, keys, message
 
 KEYS = keys()
@@ -60,7 +62,23 @@ class TestRetryGuard:
         assert Pipeline(max_retries=1).exhausted(faulty) is None
 
 
+@pytest.mark.parametrize("schema", list(Schema))
+def test_Z12_a_body_that_was_not_read_is_bad_input_with_the_same_reason(schema: Schema) -> None:
+    unread = delivery(b"", unread=too_large(20_000_000, 4_000_000))
+    with pytest.raises(InvalidMessage, match="the body has 20000000 bytes, the limit is 4000000"):
+        Pipeline(schema).prepare(unread)
+
+
 class TestProca:
+    def test_a_message_that_a_stranger_sealed_is_bad_input_when_the_sign_key_is_pinned(self) -> None:
+        """Issue 10: the contact in it is whatever the stranger likes."""
+        forged = prepare("action-encrypted-stranger.json", keys=KEYS)
+        assert forged.message["contact"]["email"] == "forged@example.org"
+        pinned = KeyStore.load(body("keys-pinned.json").decode())
+        with pytest.raises(CannotDecrypt, match="not one of the pinned sign keys"):
+            prepare("action-encrypted-stranger.json", keys=pinned)
+        assert prepare("action-encrypted.json", keys=pinned).opened
+
     def test_R_004_15_and_19_a_plain_action(self) -> None:
         prepared = prepare("action-plain.json")
         plain = message("action-plain.json")

@@ -52,6 +52,36 @@ def test_both_forms_may_be_mixed() -> None:
     assert len(KeyStore.load(body("keys-old-form.json").decode())) == 1
 
 
+def test_the_sign_keys_of_the_store_and_of_the_caller_are_pinned() -> None:
+    text, other = body("keys-pinned.json").decode(), new_pair()[0]
+    listed = tuple(message("keys-pinned.json")["signKeys"])
+    store = KeyStore.load(text, sign_keys=[other, listed[0] + "="])
+    assert store.signers() == (*listed, other)
+    assert store.publics() == tuple(message("keys.json"))
+    assert KeyStore.load(body("keys.json").decode()).signers() == ()
+
+
+@pytest.mark.parametrize("listed", [[], {}, None, "text", [5], ["short"], ["!" * 43], [None]])
+def test_a_list_of_sign_keys_that_is_none_is_refused(listed: object) -> None:
+    """An empty list could mean everybody or nobody."""
+    assert "signKeys" in str(refused(json.dumps({**message("keys.json"), "signKeys": listed})))
+
+
+def test_a_sign_key_that_is_none_is_named_by_its_number() -> None:
+    good, private = new_pair()
+    with pytest.raises(KeyStoreError, match="--sign-key 2 is not a key") as caught:
+        KeyStore.load(body("keys.json").decode(), sign_keys=[good, private + "AA"])
+    assert private not in f"{caught.value} {caught.value.remedy}"
+
+
+def test_a_new_key_leaves_the_sign_keys_in_the_store(path: Path) -> None:
+    shutil.copyfile(FOLDER / "keys-pinned.json", path)
+    public = add_key(str(path))
+    store = KeyStore.load(str(path))
+    assert store.publics()[-1] == public
+    assert list(store.signers()) == message("keys-pinned.json")["signKeys"]
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o610, 0o666])
 def test_Z8_a_file_open_to_others_is_refused(path: Path, mode: int) -> None:
     path.chmod(mode)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nacl.public import Box, PrivateKey
 
-from chronicle.errors import CannotDecrypt
-from chronicle.proca.keystore import MAX_BOXES, KeyStore, encode, new_pair
+from chronicle.errors import CannotDecrypt, UnknownSigner
+from chronicle.proca.keystore import KEY_BYTES, MAX_BOXES, KeyStore, encode, new_pair
 from chronicle.proca.sealed import open_personal_info
-from support.samples import keys, message
+from support.samples import body, keys, message
 
 EXPECTED = message("expected-decrypted.json")
 GENERIC = "the message's personal data is damaged or was not sealed for this key"
@@ -99,6 +99,40 @@ def test_Z12_the_sender_does_not_decide_how_many_boxes_are_kept() -> None:
     for _ in range(MAX_BOXES + 5):
         assert store.box(public, new_pair()[0]) is not None
     assert len(store._boxes) <= MAX_BOXES
+
+
+def test_Z12_spellings_of_one_key_do_not_fill_the_cache() -> None:
+    """A key may end in any number of `=`: a cache by its text keeps as many bytes as the sender likes."""
+    public, private = new_pair()
+    store, sender = KeyStore.load(f'{{"{public}": "{private}"}}'), new_pair()[0]
+    boxes = {store.box(public + "=" * 100_000 * n, sender + "=" * 100_000 * n) for n in range(5)}
+    assert len(boxes) == len(store._boxes) == 1
+    assert all(len(key) == KEY_BYTES for pair in store._boxes for key in pair)
+
+
+def test_a_stranger_can_seal_unless_the_sign_key_is_pinned() -> None:
+    """Issue 10: the organisation's key is public, so anybody can seal something that opens."""
+    info = message("action-encrypted-stranger.json")["personalInfo"]
+    opened = open_personal_info(info, keys())
+    assert opened is not None
+    assert opened["firstName"] == "Forged"
+    pinned = KeyStore.load(body("keys-pinned.json").decode())
+    for _ in range(2):  # not only the first time
+        with pytest.raises(UnknownSigner, match=f"key {info['signKey']['public'][:8]}….*pinned"):
+            open_personal_info(info, pinned)
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_what_the_pinned_key_sealed_opens(name: str) -> None:
+    pinned = KeyStore.load(body("keys-pinned.json").decode())
+    assert open_personal_info(message(name)["personalInfo"], pinned) == EXPECTED[name]
+
+
+def test_D_20_with_pinned_keys_an_unknown_receiver_is_still_no_failure() -> None:
+    pinned = KeyStore.load(body("keys.json").decode(), sign_keys=[new_pair()[0]])
+    assert open_personal_info(message("action-encrypted-unknown-key.json")["personalInfo"], pinned) is None
+    with pytest.raises(UnknownSigner):
+        open_personal_info(message("action-encrypted.json")["personalInfo"], pinned)
 
 
 def test_Z7_a_box_is_made_once_for_a_pair() -> None:

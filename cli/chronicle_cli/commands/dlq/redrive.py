@@ -40,8 +40,9 @@ chronicle dlq redrive --queue cus.12.deliver --verify my_crm:sync --keys keys.js
 """
 TRYING: Final = Policy(OnFailure.DEAD_LETTER, OnInvalid.DEAD_LETTER, OnException.FAIL, trial=True)
 MOVING: Final = ("to", "rate", "max_redrives", "dry_run")
-VERIFYING: Final = ("app_dir", "concurrency", "schema", "keys", "require_decryption", "normalize_events",
-                    "max_body", "log_format", "log_level", "live", "drain_timeout")  # fmt: skip
+VERIFYING: Final = ("app_dir", "concurrency", "schema", "keys", "sign_keys", "require_decryption",
+                    "normalize_events", "max_body", "log_format", "log_level", "live",
+                    "drain_timeout")  # fmt: skip
 
 moving = stack(
     option(
@@ -68,8 +69,9 @@ verify = option(
     "with the new reason. The options below are for this, as in `chronicle consume`.",
 )  # fmt: skip
 work = stack(
-    options.app_dir, options.concurrency, options.schema, options.keys, options.require_decryption,
-    options.normalize_events, options.max_body, options.drain_timeout, options.output,
+    options.app_dir, options.concurrency, options.schema, options.keys, options.sign_key,
+    options.require_decryption, options.normalize_events, options.max_body, options.drain_timeout,
+    options.output,
 )  # fmt: skip
 
 

@@ -44,6 +44,7 @@ class Connection(pika.SelectConnection):
         self.arrived: deque[Arrival] = deque()
         self.fault = ""
         self._splitter = Splitter()
+        self._most = 0  # arrivals that may wait here
         self._plain: Any = None  # pika's own transport, if it is one without TLS
 
         def ended(_connection: PikaConnection, error: BaseException) -> None:
@@ -56,9 +57,11 @@ class Connection(pika.SelectConnection):
             custom_ioloop=poller,  # type: ignore[arg-type]  # typed as pika's own class, used by its shape
         )
 
-    def watch(self, channel: int) -> None:
-        """Take the deliveries of this channel from now on."""
-        self._splitter.watch(channel)
+    def watch(self, channel: int, prefetch: int, max_body: int | None) -> None:
+        """Take the deliveries of this channel from now on, and hold the broker to what was agreed upon."""
+        # Twice: a broker that is merely inexact about the prefetch does no harm.
+        self._most = 2 * prefetch
+        self._splitter.watch(channel, max_body=max_body, frame_max=self.params.frame_max)
 
     def emit(self, frames: bytes) -> None:
         """Send frames that are already encoded; now, if the socket takes them."""
@@ -85,6 +88,8 @@ class Connection(pika.SelectConnection):
         arrivals, foreign = self._splitter.feed(data_in)
         if arrivals:
             self.arrived.extend(arrivals)
+            if len(self.arrived) > self._most:
+                self.fault = self.fault or "far more deliveries than the prefetch allows"
         # pika counts what it is handed and takes silence for a dead broker: count the rest for it.
         self.bytes_received += len(data_in) - len(foreign)
         self.fault = self.fault or self._splitter.fault

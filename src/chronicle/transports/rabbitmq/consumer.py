@@ -117,7 +117,11 @@ class RabbitTransport:
         self.machine.fire(RabbitEvent.QOS_OK)
         self._channel = channel
         self._ledger = TagLedger(channel.channel_number)
-        connection.watch(channel.channel_number)
+        # What we copy to the dead letters ourselves must be read, however large it is: rejected unread, it
+        # would be lost where only we keep them.
+        copies = self._courier is not None and self._courier.keeps_dead_letters
+        max_body = None if copies else self._connector.max_body
+        connection.watch(channel.channel_number, self._connector.prefetch, max_body)
         session.ask(
             lambda done: channel.basic_consume(
                 queue, _never, auto_ack=False, consumer_tag=self._consumer_tag, callback=done
@@ -182,6 +186,7 @@ class RabbitTransport:
             handle=(epoch, arrival.tag, arrival.envelope),
             open_envelope=open_envelope,
             raw_envelope=arrival.envelope,
+            unread=arrival.unread,
         )
 
     def _look_for_stream(self, arrival: Arrival) -> None:

@@ -164,10 +164,15 @@ class Courier:
         """Whether this delivery is on its way, or has arrived and was not reported yet."""
         return tag in self._carried
 
+    @property
+    def keeps_dead_letters(self) -> bool:
+        """Whether dead letters are copied by us, to a queue of our own."""
+        return bool(self._dead_letters)
+
     def takes(self, settlement: Settlement) -> bool:
         """Whether this verdict is the courier's to carry out."""
         action = settlement.verdict.action
-        return action is Action.RETRY or (action is Action.DEAD_LETTER and bool(self._dead_letters))
+        return action is Action.RETRY or (action is Action.DEAD_LETTER and self.keeps_dead_letters)
 
     def send(self, tag: int, envelope: bytes, settlement: Settlement) -> bool:
         """Publish a delivery to where its verdict sends it; False if its envelope cannot be passed on."""

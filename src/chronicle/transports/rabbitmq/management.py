@@ -1,14 +1,18 @@
 """RabbitMQ's management API, as far as a consumer needs it: a few GETs, nothing else.
 
 Rule 1: only the host that the operator named is asked: no proxy, no redirect, no guess.
-Rule 2: certificates are verified; the wait for an answer and its size are bounded.
+Rule 2: certificates are verified; the size of an answer is bounded, and so is the wait: for one answer, and
+        for all of them together. The time limit of a socket is one for each of its reads, and a byte now and
+        then would keep it from ever ending; so each read gets only what is left of the time.
 Rule 3: an error names what went wrong; never a password, never a piece of a URL.
 """
 
 from __future__ import annotations
 
 import base64
+import io
 import json
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,8 +29,12 @@ if TYPE_CHECKING:
 EXAMPLE: Final = "write it as http://host:15672 or https://host:15671"
 PORTS: Final = {"http": 15672, "https": 15671}
 TIMEOUT: Final = 4.0  # seconds for one answer
-LARGEST: Final = 16 * 1024 * 1024  # bytes of one answer
+PATIENCE: Final = 8.0  # seconds for all answers
+LARGEST: Final = 4 * 1024 * 1024  # bytes of one answer
 PIECE: Final = 64 * 1024
+
+
+LATE: Final = "no answer in time"
 
 
 class NoAnswer(Exception):
@@ -77,13 +85,17 @@ def management_of(url: str, broker: Address) -> Management:
 
 
 class Api:
-    """Questions to one API; each raises NoAnswer when it cannot be answered."""
+    """Questions to one API; each raises NoAnswer when it cannot be answered.
+
+    `deadline` is that of all questions, on the clock.
+    """
 
     def __init__(
         self,
         management: Management,
         context: ssl.SSLContext | None = None,
         *,
+        deadline: float | None = None,
         timeout: float = TIMEOUT,
         largest: int = LARGEST,
         clock: Callable[[], float] = monotonic,
@@ -93,6 +105,7 @@ class Api:
         self._timeout = timeout
         self._largest = largest
         self._clock = clock
+        self._deadline = clock() + PATIENCE if deadline is None else deadline
 
     def queue(self, name: str) -> dict[str, Any] | None:
         """A queue with its arguments and policy; None if there is none."""
@@ -119,24 +132,32 @@ class Api:
         return f"{self._management.prefix}/api/{kind}/{vhost}/{name}"
 
     def _get(self, path: str) -> Any:
-        """What the API says; None for a 404."""
+        """What the API says, in time; None for a 404."""
         # Slow to import, and every `consume` imports this module to check its options.
         from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
+        deadline = min(self._deadline, self._clock() + self._timeout)
+        left = deadline - self._clock()
+        if left <= 0:
+            raise NoAnswer(LATE)
         where = self._management
         connection = (
-            HTTPSConnection(where.host, where.port, timeout=self._timeout, context=self._context)
+            HTTPSConnection(where.host, where.port, timeout=left, context=self._context)
             if where.tls
-            else HTTPConnection(where.host, where.port, timeout=self._timeout)
+            else HTTPConnection(where.host, where.port, timeout=left)
         )
         secret = base64.b64encode(f"{where.user}:{where.password}".encode()).decode()
         try:
-            connection.request("GET", path, headers={"Authorization": f"Basic {secret}"})
-            return self._answer(connection)
+            connection.connect()
+            with connection.sock as sock:
+                timed: Any = _TimedSocket(sock, lambda: deadline - self._clock())
+                connection.sock = timed
+                connection.request("GET", path, headers={"Authorization": f"Basic {secret}"})
+                return self._answer(connection)
         except ssl.SSLCertVerificationError as error:
             raise NoAnswer(f"its certificate is not trusted: {error.verify_message}") from None
         except TimeoutError:
-            raise NoAnswer("no answer in time") from None
+            raise NoAnswer(LATE) from None
         except OSError as error:
             raise NoAnswer((error.strerror or "no answer, and the connection was closed").lower()) from None
         except (HTTPException, ValueError, RecursionError):
@@ -145,7 +166,6 @@ class Api:
             connection.close()
 
     def _answer(self, connection: HTTPConnection) -> Any:
-        deadline = self._clock() + self._timeout
         response = connection.getresponse()
         if response.status == 404:
             return None
@@ -154,9 +174,45 @@ class Api:
         if response.status != 200:
             raise NoAnswer(f"it answered with HTTP status {response.status}")
         body = bytearray()
-        # Each piece has the socket's time limit; together they have this one.
         while piece := response.read1(PIECE):
             body += piece
-            if len(body) > self._largest or self._clock() > deadline:
-                raise NoAnswer("its answer is too long or too slow")
+            if len(body) > self._largest:
+                raise NoAnswer("its answer is too long")
         return json.loads(body)
+
+
+class _TimedSocket:
+    """As much of a socket as http.client needs; every call has only what is left of the time."""
+
+    def __init__(self, sock: socket.socket, left: Callable[[], float]) -> None:
+        self._sock = sock
+        self._left = left
+
+    def in_time(self) -> socket.socket:
+        left = self._left()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._sock
+
+    def sendall(self, data: bytes) -> None:
+        self.in_time().sendall(data)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_TimedStream(self))
+
+    def close(self) -> None:
+        """The owner of the socket closes it: http.client lets go before it has read the answer."""
+
+
+class _TimedStream(io.RawIOBase):
+    """What such a socket receives."""
+
+    def __init__(self, sock: _TimedSocket) -> None:
+        self._sock = sock
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._sock.in_time().recv_into(buffer)

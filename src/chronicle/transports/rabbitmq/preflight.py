@@ -14,14 +14,12 @@ from typing import Any, Final, Protocol
 from chronicle.core.topology import DEFAULT_EXCHANGE, dead_letter_queue
 from chronicle.transports.broker import Keeping, Prospect
 from chronicle.transports.rabbitmq.address import address_of
-from chronicle.transports.rabbitmq.management import Api, NoAnswer, management_of
+from chronicle.transports.rabbitmq.management import PATIENCE, Api, NoAnswer, management_of
 from chronicle.transports.rabbitmq.parameters import tls_context
 from chronicle.transports.seam import Connector
 
 EXCHANGE: Final = "x-dead-letter-exchange"
 KEY: Final = "x-dead-letter-routing-key"
-# The API takes a queue's policy from its statistics, which are updated every five seconds.
-POLICY_PATIENCE: Final = 8.0
 POLICY_PAUSE: Final = 0.25
 
 
@@ -44,8 +42,11 @@ def preflight(
 ) -> Prospect:
     """Ask the management API what would become of a dead letter of this queue."""
     management = management_of(management_url, address_of(connector.url, connector.extras))
-    api = Api(management, tls_context(connector.tls) if management.tls else None)
-    deadline = clock() + POLICY_PATIENCE
+    # The API takes a queue's policy from its statistics, which are updated every five seconds.
+    deadline = clock() + PATIENCE
+    api = Api(
+        management, tls_context(connector.tls) if management.tls else None, deadline=deadline, clock=clock
+    )
     own = dead_letter_queue(connector.queue)
     try:
         if connector.retry_delays and api.queue(own) is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -17,6 +19,7 @@ from chronicle.transports.rabbitmq.management import Api, NoAnswer, management_o
 from chronicle.transports.rabbitmq.parameters import tls_context
 from chronicle.transports.seam import Tls
 from support.certs import make_certs
+from support.waiting import wait_for
 
 BROKER = address_of("amqp://me:secret@localhost/a%2Fb")
 
@@ -124,3 +127,61 @@ def test_the_certificate_is_verified(tmp_path: Path) -> None:
             with pytest.raises(NoAnswer, match="not trusted"):
                 Api(where, tls_context(Tls())).queue("found")
             assert len(asked) == count
+
+
+DRIPS = {
+    "a status line without end": (b"", b"H"),
+    "headers without end": (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n"),
+    "a body without end": (b"HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n", b"["),
+    "chunks without end": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n[\r\n"),
+}
+
+
+@contextmanager
+def dripping(first: bytes, drop: bytes) -> Iterator[tuple[int, list[bool]]]:
+    """A server that answers in time with every byte and never finishes; its port, and the ends it saw."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+    ends: list[bool] = []
+
+    def drip() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                with client, suppress(OSError):
+                    client.recv(65536)
+                    client.sendall(first)
+                    while not over.wait(0.05):
+                        client.sendall(drop)
+                ends.append(True)
+
+    thread = threading.Thread(target=drip, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1], ends
+    finally:
+        over.set()
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+@pytest.mark.parametrize(("first", "drop"), DRIPS.values(), ids=DRIPS)
+def test_an_answer_that_drips_is_cut_off_at_its_time(first: bytes, drop: bytes) -> None:
+    """Issue 10, 15: every byte came within the socket's limit, and the start never ended."""
+    with dripping(first, drop) as (port, ends):
+        api = Api(management_of(f"http://127.0.0.1:{port}", BROKER), timeout=0.5)
+        began = monotonic()
+        with pytest.raises(NoAnswer, match="no answer in time"):
+            api.queue("found")
+        assert monotonic() - began < 5
+        wait_for(lambda: bool(ends), 10, "the end of the connection")
+
+
+def test_all_questions_have_one_deadline() -> None:
+    with dripping(b"", b"H") as (port, _):
+        api = Api(management_of(f"http://127.0.0.1:{port}", BROKER), deadline=monotonic() + 0.8, timeout=0.5)
+        began = monotonic()
+        for _ in range(20):
+            with pytest.raises(NoAnswer, match="no answer in time"):
+                api.queue("found")
+        assert monotonic() - began < 5

@@ -3,13 +3,16 @@
 Rule 1: a `basic.deliver` on the watched channel, its content header and its body frames become an
         arrival. Every other frame goes to pika: whole, untouched, in order. So pika never holds half a
         frame, and never sees a header table it might choke on (RB13).
-Rule 2: a content that began in pika's frames (`basic.return`, `basic.get-ok`) stays with pika to its end.
+Rule 2: any other content (`basic.return`) goes to pika without its body, which nobody looks at and which
+        pika would collect, however large: its header says that there is none.
 Rule 3: a method on the watched channel ends an incomplete delivery. The delivery is dropped, which loses
         nothing: it was never acknowledged, and its missing tag stops `multiple` (see acks.py).
-Rule 4: when the stream makes no sense, `fault` says why and everything after that goes to pika as it comes.
-        pika rejects most of it but waits for more of some, so the caller checks `fault` and hangs up.
+Rule 4: when the stream makes no sense, `fault` says why, and a little of what comes then goes to pika as it
+        is. pika rejects most of it but waits for more of some, so the caller checks `fault` and hangs up.
 Rule 5: pika counts received bytes to see that the broker is alive, but only those it is given; the caller
         counts the rest.
+Rule 6: what is kept is bounded, whatever the broker announces. A body far above the limit is passed over
+        frame by frame, and its arrival says so; one that no broker could hold is a fault.
 """
 
 from __future__ import annotations
@@ -17,15 +20,21 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
+from chronicle.core.body import too_large
 from chronicle.transports.rabbitmq.codec.decode import Text, text
 
 # pika never asks for frames above 128 KiB, but RabbitMQ does not split a content header, and dead-lettering
 # makes one grow; so this is not a protocol limit, only a length that cannot be real.
-LARGEST_FRAME: Final = 16 * 1024 * 1024
+LARGEST_FRAME: Final = 4 * 1024 * 1024
+LARGEST_BODY: Final = 512 * 1024 * 1024  # RabbitMQ takes none above this, however it is configured
+# A body that is only a little too large is read, so that it goes the same way as any other bad input.
+MARGIN: Final = 64 * 1024
+SPILL: Final = 64 * 1024  # bytes that pika still gets after a fault
 
 _HEAD: Final = Struct(">BHI").unpack_from
 _METHOD_ID: Final = Struct(">I").unpack_from
 _CONTENT: Final = Struct(">HHQ").unpack_from
+_NO_BODY: Final = bytes(8)
 _TAG: Final = Struct(">Q").unpack_from
 
 _METHOD, _HEADER, _BODY = 1, 2, 3
@@ -47,6 +56,7 @@ class Arrival(NamedTuple):
     routing_key: Text
     envelope: bytes
     body: bytes
+    unread: str = ""  # why the body was passed over, if it was
 
 
 class Splitter:
@@ -54,19 +64,30 @@ class Splitter:
 
     def __init__(self) -> None:
         self.fault = ""
+        self._spill = SPILL
         self._channel: int | None = None
+        self._max_body: int | None = None
+        self._frame_max = LARGEST_FRAME
         self._held: list[bytes] = []  # the incomplete frame, as it came
         self._short = 0  # how much is missing before it is worth looking again
         self._tag = 0
         self._route: Route | None = None  # of the delivery under way
         self._envelope: bytes | None = None  # its content header, once that is there
-        self._body: list[bytes] = []
+        self._unread = ""  # why its body is passed over
+        self._body = bytearray()
         self._missing = 0  # bytes of its body
         self._routes: dict[bytes, Route] = {}
 
-    def watch(self, channel: int | None) -> None:
-        """From the next frame on, take the deliveries of this channel, or of none."""
+    def watch(
+        self, channel: int | None, *, max_body: int | None = None, frame_max: int = LARGEST_FRAME
+    ) -> None:
+        """From the next frame on, take the deliveries of this channel, or of none.
+
+        A body far above `max_body` is not read. No frame but a content header is longer than `frame_max`.
+        """
         self._channel = channel
+        self._max_body = max_body
+        self._frame_max = frame_max
         self._drop()
 
     def feed(self, data: bytes) -> tuple[list[Arrival], bytes]:
@@ -76,7 +97,9 @@ class Splitter:
         right: at worst pika then learns that their channel is gone.
         """
         if self.fault:
-            return [], data
+            spilt = data[: self._spill]
+            self._spill -= len(spilt)
+            return [], spilt
         if self._held:
             # Joined once per frame, not once per read: reads may be much smaller than frames.
             self._held.append(data)
@@ -88,13 +111,13 @@ class Splitter:
 
         arrivals: list[Arrival] = []
         foreign: list[bytes] = []
-        channel = self._channel
+        channel, frame_max = self._channel, self._frame_max
         pos, length = 0, len(data)
         while length - pos >= 7:
             kind, number, size = _HEAD(data, pos)
             start = pos + 7
             end = start + size
-            if size > LARGEST_FRAME:
+            if size > frame_max and (kind != _HEADER or size > LARGEST_FRAME):
                 self.fault = f"a frame of {size} bytes"
                 break
             if end >= length:
@@ -103,7 +126,7 @@ class Splitter:
                 self.fault = "a frame without its end"
                 break
             if number != channel or not _METHOD <= kind <= _BODY:
-                foreign.append(data[pos : end + 1])
+                _pass_on(foreign, data, pos, end + 1)
             elif kind == _METHOD:
                 if self._route is not None and not self._interrupt(data, start, size):
                     break
@@ -112,7 +135,7 @@ class Splitter:
                 elif not self._begin(data, start, end):
                     break
             elif self._route is None:
-                foreign.append(data[pos : end + 1])
+                _pass_on(foreign, data, pos, end + 1)
             elif kind == _HEADER:
                 if self._envelope is not None or size < 14:
                     self.fault = "a content header out of place or cut short"
@@ -121,16 +144,23 @@ class Splitter:
                 if class_id != _BASIC:
                     self.fault = "a content header of another class"
                     break
+                if missing > LARGEST_BODY:
+                    self.fault = f"a message of {missing} bytes"
+                    break
                 self._envelope, self._missing = data[start + 12 : end], missing
+                if self._max_body is not None and missing > self._max_body + MARGIN:
+                    self._unread = too_large(missing, self._max_body)
                 if not missing:
                     arrivals.append(self._complete(b""))
             elif kind == _BODY and self._envelope is not None and size <= self._missing:
                 self._missing -= size
-                if self._missing:
-                    self._body.append(data[start:end])
-                elif self._body:
-                    self._body.append(data[start:end])
-                    arrivals.append(self._complete(b"".join(self._body)))
+                if self._unread:
+                    if not self._missing:
+                        arrivals.append(self._complete(b""))
+                elif self._missing or self._body:
+                    self._body += data[start:end]
+                    if not self._missing:
+                        arrivals.append(self._complete(bytes(self._body)))
                 else:
                     arrivals.append(self._complete(data[start:end]))
             else:
@@ -179,14 +209,24 @@ class Splitter:
     def _complete(self, body: bytes) -> Arrival:
         assert self._route is not None
         assert self._envelope is not None
-        arrival = Arrival(self._tag, *self._route, self._envelope, body)
+        arrival = Arrival(self._tag, *self._route, self._envelope, body, self._unread)
         self._drop()
         return arrival
 
     def _drop(self) -> None:
         self._route = self._envelope = None
+        self._unread = ""
         if self._body:
-            self._body = []
+            self._body = bytearray()
+
+
+def _pass_on(foreign: list[bytes], data: bytes, pos: int, end: int) -> None:
+    """Give pika a whole frame that is not ours; of a content only its header (rule 2)."""
+    kind = data[pos]
+    if kind == _HEADER and end - pos >= 8 + 14:
+        foreign += (data[pos : pos + 11], _NO_BODY, data[pos + 19 : end])
+    elif kind != _BODY:
+        foreign.append(data[pos:end])
 
 
 def _route(rest: bytes) -> Route | None:

@@ -67,7 +67,7 @@ def conversation() -> tuple[bytes, list[tuple[int, bytes]], bytes]:
         *((frame, False) for frame in got), *((frame, True) for frame in c), (cancel, False),
     ]  # fmt: skip
     stream = b"".join(frame for frame, _ in story)
-    foreign = b"".join(frame for frame, is_ours in story if not is_ours)
+    foreign = b"".join(pikas(frame) for frame, is_ours in story if not is_ours)
     return stream, [(1, b"a" * 25), (2, b""), (3, b"c" * SMALL)], foreign
 
 
@@ -114,16 +114,17 @@ def test_pika_reads_its_share() -> None:
     names = [getattr(frame, "method", frame).NAME for frame in taken_apart(fed(stream)[1])]
     assert names == [
         "Basic.ConsumeOk", "Basic.Deliver", "Heartbeat", "Header",
-        "Body", "Body", "Basic.Return", "Header", "Body", "Body", "Basic.GetOk", "Header", "Basic.Cancel",
+        "Basic.Return", "Header", "Basic.GetOk", "Header", "Basic.Cancel",
     ]  # fmt: skip
 
 
 def test_without_a_channel_everything_is_pikas() -> None:
     stream, _, _ = conversation()
-    assert fed(stream, into=Splitter()) == ([], stream, "")
+    share = b"".join(map(pikas, walk(stream)[0]))
+    assert fed(stream, into=Splitter()) == ([], share, "")
     watching = splitter()
     watching.watch(None)
-    assert fed(stream, into=watching) == ([], stream, "")
+    assert fed(stream, into=watching) == ([], share, "")
 
 
 def test_RB13_poison_headers_never_reach_pika_and_the_next_message_arrives() -> None:
@@ -274,7 +275,7 @@ def test_any_interleaving_cut_anywhere_accounts_for_every_frame(
     assert [open_envelope(arrival.envelope).properties for arrival in arrivals] == [
         {"message_id": str(tag)} for tag, _ in expected
     ]
-    assert foreign == b"".join(piece for piece, is_ours in story if not is_ours)
+    assert foreign == b"".join(pikas(piece) for piece, is_ours in story if not is_ours)
     assert fault == ""
 
 
@@ -302,11 +303,18 @@ def check_garbage(stream: bytes, cuts: list[int]) -> None:
 
 
 def is_share(foreign: bytes, frames: list[bytes]) -> bool:
-    """Whether pika got all of these that cannot be part of an arrival, whole and in order."""
+    """Whether pika got its share of all of these that cannot be part of an arrival, in order."""
     passed, rest = walk(foreign)
     return not rest and [one for one in passed if not is_content(one)] == [
-        one for one in frames if not is_content(one)
+        share for one in frames if not is_content(one) and (share := pikas(one))
     ]
+
+
+def pikas(one: bytes) -> bytes:
+    """What pika gets of a frame that is not ours: no body, and a header that announces none."""
+    if one[0] == 3:
+        return b""
+    return one[:11] + bytes(8) + one[19:] if one[0] == 2 and len(one) >= 22 else one
 
 
 def walk(stream: bytes) -> tuple[list[bytes], bytes]:
