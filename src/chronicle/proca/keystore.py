@@ -1,7 +1,8 @@
 """The private keys of an organisation, from a file only its owner can read.
 
 Rule 1 (Z8): as with ssh, a key file that is a symbolic link, belongs to another user, or is open to group or
-        others is refused, and so is a key of the wrong length or one that does not match its public key.
+        others is refused (`files.py`), and so is a key of the wrong length or one that does not match its
+        public key.
 Rule 2: no error, repr or log ever contains key material. An entry is named by its number, because the public
         and the private key may have been swapped.
 Rule 3: a store may be locked; how to unlock it is passed in. It is read and written as a whole.
@@ -10,12 +11,9 @@ Rule 4: keys are added, never removed: what was sealed for an old key is opened 
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
-import shlex
-import stat
 import tempfile
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping
@@ -27,6 +25,7 @@ from nacl.exceptions import CryptoError
 from nacl.public import Box, PrivateKey, PublicKey
 
 from chronicle.errors import KeyStoreError
+from chronicle.files import open_own
 
 KEY_BYTES: Final = 32
 MAX_FILE: Final = 1024 * 1024
@@ -174,36 +173,18 @@ def _read(path: str) -> bytes:
     """The content of a key file that only its owner can read."""
     name = _shown(path)
     try:
-        # Without O_NONBLOCK a named pipe would block forever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_own(path, os.O_RDONLY, kind="the key store", shown=name, error=KeyStoreError)
     except FileNotFoundError:
         raise KeyStoreError(
             f"there is no key store {name}", "create one with `chronicle keys new`, or correct --keys"
         ) from None
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ELOOP:
-            raise KeyStoreError(f"{name} is a symbolic link", "name the file itself") from None
         raise KeyStoreError(f"the key store {name} cannot be read: {_why(error)}") from None
-    try:
-        _trust(os.fstat(descriptor), name)
-        with open(descriptor, "rb", closefd=False) as file:
-            content = file.read(MAX_FILE + 1)
-    finally:
-        os.close(descriptor)
+    with open(descriptor, "rb") as file:
+        content = file.read(MAX_FILE + 1)
     if len(content) > MAX_FILE:
         raise KeyStoreError(f"the key store {name} is larger than {MAX_FILE} bytes", "is it the right file?")
     return content
-
-
-def _trust(facts: os.stat_result, name: str) -> None:
-    if not stat.S_ISREG(facts.st_mode):
-        raise KeyStoreError(f"the key store {name} is not a file", "name the file itself")
-    if facts.st_uid != os.geteuid():
-        raise KeyStoreError(
-            f"the key store {name} belongs to another user", "make the user who runs chronicle its owner"
-        )
-    if facts.st_mode & 0o077:
-        raise KeyStoreError(f"others can read the key store {name}", f"chmod 600 {shlex.quote(name)}")
 
 
 def _entries(content: bytes, name: str) -> dict[str, Any]:
