@@ -25,7 +25,7 @@ NAME: Final = ".env"
 OURS: Final = (PREFIX, "PROCA_")
 MAX_FILE: Final = 1024 * 1024
 # What looks different may be the second line of a secret that was not quoted.
-_SHOWN: Final = re.compile(r"[A-Z][A-Z0-9_]{0,39}")
+_SHOWN: Final = re.compile(r"[A-Z][\dA-Z_]{0,39}")
 
 
 def load_env(

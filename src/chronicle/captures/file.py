@@ -1,7 +1,7 @@
 """Capture files: one record per line, readable by their owner only, encrypted on request.
 
 Rule 1 (D-21): the body is stored exactly as it came. So the file is created with mode 600, and one that
-        others can read, or that is a link, is refused.
+        belongs to another user, that others can read, or that is a link, is refused (`files.py`).
 Rule 2: a batch is one write at the end of the file. A partial write is truncated again, and so is an
         incomplete line left behind by a killed writer.
 Rule 3: one writer at a time: the file is locked as long as it is open.
@@ -12,8 +12,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shlex
-import stat
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -27,6 +25,7 @@ from chronicle.core.encryption import (
 )
 from chronicle.core.record import dump
 from chronicle.errors import SettingError
+from chronicle.files import open_own
 
 CHUNK: Final = 1024 * 1024
 
@@ -134,28 +133,20 @@ def _exists(path: str) -> SettingError:
 
 
 def _opened(path: str, new: bool) -> int:
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (os.O_EXCL if new else 0)
     try:
-        descriptor = os.open(path, flags | (os.O_EXCL if new else 0), 0o600)
+        descriptor = open_own(path, flags)
     except FileExistsError:
         raise _exists(path) from None
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else "") or "it is not a usable path"
-        if isinstance(error, OSError) and error.errno == errno.ELOOP:
-            why = "it is a symbolic link"
         raise SettingError(f"{path} cannot be written: {why}", "name one that can be written") from None
     try:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            raise SettingError(f"{path} is not a file", "a capture is a file on a disk")
-        if facts.st_mode & 0o077:
-            raise SettingError(f"others can read {path}", f"chmod 600 {shlex.quote(path)}")
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise SettingError(f"another process is writing {path}", "name another file") from None
-    except BaseException:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException as error:
         os.close(descriptor)
+        if isinstance(error, OSError):
+            raise SettingError(f"another process is writing {path}", "name another file") from None
         raise
     return descriptor
 

@@ -25,6 +25,7 @@ from chronicle.errors import Drop, SettingError
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Silent
+from support.files import as_root
 
 # A key: deriving one from a passphrase is dear, on purpose.
 KEY: Final = Secret(SecretKind.KEY, b"k" * 32)
@@ -78,6 +79,24 @@ def test_what_others_can_read_is_refused(path: Path) -> None:
     with pytest.raises(SettingError, match="others can read") as caught:
         open_capture(str(path), None)
     assert "chmod 600" in caught.value.remedy
+
+
+@as_root
+def test_a_capture_of_somebody_else_is_refused(path: Path) -> None:
+    """Z8: run as root, its owner would read every message that is appended."""
+    path.touch(0o600)
+    os.chown(path, 12345, -1)
+    with pytest.raises(SettingError, match="belongs to another user") as caught:
+        open_capture(str(path), None)
+    assert "chown root" in caught.value.remedy
+    assert path.read_bytes() == b""
+
+
+def test_a_capture_with_a_second_name_is_refused(path: Path, tmp_path: Path) -> None:
+    path.touch(0o600)
+    os.link(path, tmp_path / "other")
+    with pytest.raises(SettingError, match="hard link"):
+        open_capture(str(path), None)
 
 
 def test_links_pipes_and_folders_are_refused(tmp_path: Path) -> None:
