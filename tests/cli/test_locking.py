@@ -37,7 +37,7 @@ def keys(folder: Path, *args: str, env: dict[str, str] | None = None) -> Said:
 
 
 def locked(folder: Path) -> bool:
-    return (folder / "keys.json").read_bytes().startswith(b'{"sealed":"chronicle:1"')
+    return (folder / "keys.json").read_bytes().startswith(b'{"sealed":"chronicle:2"')
 
 
 def test_lock_and_unlock(folder: Path) -> None:
