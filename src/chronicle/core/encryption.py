@@ -6,7 +6,7 @@
     <base64 of nonce and ciphertext>          of empty content: the writer finished
 
 Rule 1: a line is bound to its header and to the tag of the line before it, and so to all before it. A line
-        that was changed, moved, added, or removed from the middle is detected, and so is the end of an earlier
+        that was changed, moved, added, or removed from the middle is detected, and so is the end of an older
         state of the file behind a newer beginning. Every line has its own random nonce: a file can be
         truncated and appended to without reusing one.
 Rule 2: a file may grow. A writer that continues one needs its last two lines: it decrypts the last one first.

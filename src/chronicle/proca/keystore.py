@@ -35,8 +35,8 @@ MAX_BOXES: Final = 64
 _KEY_SHAPED: Final = re.compile(r"[A-Za-z0-9_+/-]{43}=?")
 
 
-# A store's content and its name, for the passphrase prompt; what is not locked is returned as it is.
-Unlock: TypeAlias = Callable[[bytes, str], bytes]
+# A store's content and its name, None if it was given as text; what is not locked is returned as it is.
+Unlock: TypeAlias = Callable[[bytes, str | None], bytes]
 
 
 class KeyStore:
@@ -52,10 +52,10 @@ class KeyStore:
     def load(cls, source: str, unlock: Unlock = lambda content, _name: content) -> KeyStore:
         """The keys in a file, or in a text that starts with `{`; raises KeyStoreError."""
         if source.lstrip().startswith("{"):
-            name, content = "the key store", source.encode("utf-8", "replace")
+            name, content = "the key store", unlock(source.encode("utf-8", "replace"), None)
         else:
-            name, content = _shown(source), _read(source)
-        return cls(_pairs(_entries(unlock(content, name), name), name))
+            name, content = _shown(source), unlock(_read(source), _shown(source))
+        return cls(_pairs(_entries(content, name), name))
 
     def publics(self) -> tuple[str, ...]:
         """The public keys, in the order of the file."""
@@ -97,10 +97,12 @@ def add_key(
     path: str,
     unlock: Unlock = lambda content, _name: content,
     relock: Callable[[bytes], bytes] = lambda content: content,
+    *,
+    lock_new: bool = False,
 ) -> str:
     """Create a key pair and add it to this key store, which is created if need be; the new public key.
 
-    Existing entries stay as they are, and a locked store stays locked.
+    Existing entries stay as they are, and a locked store stays locked; with `lock_new` a new one is, too.
     """
     public, private = new_pair()
 
@@ -110,8 +112,8 @@ def add_key(
         _pairs(entries, _shown(path))
         entries[public] = {"private": private}
         written = orjson.dumps(entries, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        was_locked = content is not None and plain != content
-        return relock(written) if was_locked else written
+        is_locked = lock_new if content is None else plain != content
+        return relock(written) if is_locked else written
 
     _rewrite(path, add)
     return public
