@@ -232,9 +232,10 @@ def _found(content: bytes, name: str, number: int, reader: FileReader) -> Found:
     try:
         account = untag(record.get("chronicle", {}))
         return Found(from_record(record), name, number, account if isinstance(account, dict) else NOTHING)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
+        why = error if isinstance(error, ValueError) else "it is nested too deeply"
         raise SettingError(
-            f"{name}, line {number}: a damaged record: {error}", "remove the line, or capture again"
+            f"{name}, line {number}: a damaged record: {why}", "remove the line, or capture again"
         ) from None
 
 
