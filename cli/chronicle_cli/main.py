@@ -97,13 +97,22 @@ class LazyGroup(click.Group):
     show_envvar=True,
     help="Read variables from this file instead of .env in this folder.",
 )
-def cli(env_file: str | None) -> None:
+@click.option(
+    "--env-allow",
+    metavar="NAME",
+    multiple=True,
+    envvar="CHRONICLE_ENV_ALLOW",
+    show_envvar=True,
+    help="Also take this variable from the file; repeatable. Without it, only CHRONICLE_… and PROCA_… are.",
+)
+def cli(env_file: str | None, env_allow: tuple[str, ...]) -> None:
     """Run your function over a message queue, safely.
 
     Every option can also be set as a variable CHRONICLE_…, in the environment or in .env in this folder; a
-    flag overrides the environment, which overrides .env. proca's own PROCA_… variables come last.
+    flag overrides the environment, which overrides .env. proca's own PROCA_… variables come last. The file
+    must be yours, with mode 600.
     """
-    report.warn(*load_env(env_file, os.environ))
+    report.warn(*load_env(env_file, os.environ, env_allow))
 
 
 def main() -> None:

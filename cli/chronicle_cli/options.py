@@ -259,9 +259,15 @@ capture = option(
     "with its outcome (mode 600). If it cannot be written, the run ends with code 1.",
 )  # fmt: skip
 encrypt = option(
-    Group.OUTPUT, "--encrypt", is_flag=True, envvar="CHRONICLE_ENCRYPT",
+    Group.OUTPUT, "--encrypt/--no-encrypt", default=None, envvar="CHRONICLE_ENCRYPT",
     help="Encrypt the capture with the passphrase in CHRONICLE_PASSPHRASE or in the file "
-    "CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the key in CHRONICLE_ENCRYPT_KEY_FILE.",
+    "CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the key in CHRONICLE_ENCRYPT_KEY_FILE."
+    "  [default: if one of these is set]",
+)  # fmt: skip
+encrypted = click.option(
+    "--encrypted/--plain", "encrypt", default=None, envvar="CHRONICLE_ENCRYPT", show_envvar=True,
+    help="Refuse a file that is not encrypted, or accept it.  [default: refused if CHRONICLE_PASSPHRASE, "
+    "CHRONICLE_PASSPHRASE_FILE or CHRONICLE_ENCRYPT_KEY_FILE is set]",
 )  # fmt: skip
 
 

@@ -3,6 +3,9 @@
 Rule 1 (Z3): never from the command line, which every user of the machine can read.
 Rule 2: it is prompted for only when an encrypted file is read or written, twice for writing, and once for
         all files of a command.
+Rule 3: where there is a secret, or CHRONICLE_ENCRYPT says so, files are written encrypted and expected to be
+        encrypted: a plain one in the place of one that was is refused.
+Rule 4: a new file is not encrypted with a passphrase that is quickly guessed.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from binascii import Error as NotBase64
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import click
+
 from chronicle.core.encryption import (
     KEY_BYTES,
     Secret,
@@ -23,22 +28,33 @@ from chronicle.core.encryption import (
     is_encrypted,
 )
 from chronicle.core.json_tags import from_base64
-from chronicle.errors import SettingError
+from chronicle.errors import KeyStoreError, SettingError
 from chronicle_cli.broker_url import PASSPHRASE, line_in_file_of
 
 PASSPHRASE_FILE: Final = "CHRONICLE_PASSPHRASE_FILE"
 ENCRYPT_KEY_FILE: Final = "CHRONICLE_ENCRYPT_KEY_FILE"
 VARIABLES: Final = (PASSPHRASE, PASSPHRASE_FILE, ENCRYPT_KEY_FILE)
+ENCRYPT: Final = "CHRONICLE_ENCRYPT"
+SHORTEST: Final = 12  # characters
 REMEDY: Final = f"set {PASSPHRASE_FILE} to a file that holds it, or {PASSPHRASE}, or run this in a terminal"
 
 
 class PassphraseSource:
     """The secrets of one command."""
 
-    def __init__(self, environ: Mapping[str, str], ask: Callable[[str], str] | None = None) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        ask: Callable[[str], str] | None = None,
+        *,
+        encrypt: bool | None = None,
+    ) -> None:
+        """`encrypt` is what an option says; else CHRONICLE_ENCRYPT counts, then whether there is a secret."""
         self._environ = environ
         self._ask = ask or ask_at_terminal
         self._answer: Secret | None = None
+        said = _flag(environ) if encrypt is None else encrypt
+        self.encrypts = any(environ.get(name) for name in VARIABLES) if said is None else said
 
     def to_decrypt(self, kind: SecretKind, name: str) -> Secret:
         """The secret to decrypt this file with."""
@@ -53,18 +69,30 @@ class PassphraseSource:
         return given
 
     def to_encrypt(self) -> Secret:
-        """The secret to encrypt new files with: the key if there is one, else the passphrase."""
+        """The secret to encrypt files with: the key if there is one, else the passphrase."""
         given = self._key() or self._given() or self._answer
         if given is None:
-            given = passphrase(self._ask("New passphrase: "))
+            given = long_enough(passphrase(self._ask("New passphrase: ")))
             if passphrase(self._ask("Repeat the passphrase: ")) != given:
                 raise SettingError("the two passphrases differ", "try again")
             self._answer = given
-        return given
+        return long_enough(given)
 
-    def unlock(self, content: bytes, name: str) -> bytes:
-        """A key store's content, locked or not."""
-        return decrypt_whole(content, self.to_decrypt, name) if is_encrypted(content) else content
+    @property
+    def for_writing(self) -> Callable[[], Secret] | None:
+        """Where the secret for a file to be written comes from; None if it is to be plain."""
+        return self.to_encrypt if self.encrypts else None
+
+    def unlock(self, content: bytes, name: str | None) -> bytes:
+        """A key store's content, decrypted; a plain file is refused where it is expected to be locked."""
+        if is_encrypted(content):
+            return decrypt_whole(content, self.to_decrypt, name or "the key store")
+        if self.encrypts and name is not None:
+            raise KeyStoreError(
+                f"{name} is not locked, and it is expected to be: a passphrase or key is set",
+                f"lock it with `chronicle keys lock`; if it is meant to be plain, set {ENCRYPT}=false",
+            )
+        return content
 
     def lock(self, content: bytes) -> bytes:
         """A key store's content, locked."""
@@ -95,6 +123,27 @@ def passphrase(text: str) -> Secret:
     if not text:
         raise SettingError("the passphrase is empty", REMEDY)
     return Secret(SecretKind.PASSPHRASE, text.encode("utf-8", "surrogateescape"))
+
+
+def long_enough(secret: Secret) -> Secret:
+    """The secret, if it may encrypt something: whoever has the file can try passphrases day and night."""
+    if secret.kind is SecretKind.PASSPHRASE and len(secret.content.decode(errors="replace")) < SHORTEST:
+        raise SettingError(
+            f"the passphrase is shorter than {SHORTEST} characters",
+            "take a longer one, such as four random words",
+        )
+    return secret
+
+
+def _flag(environ: Mapping[str, str]) -> bool | None:
+    """What CHRONICLE_ENCRYPT says; None if it is not set."""
+    text = environ.get(ENCRYPT, "").strip()
+    if not text:
+        return None
+    try:
+        return bool(click.BOOL.convert(text, None, None))
+    except click.BadParameter:
+        raise SettingError(f"{ENCRYPT} is neither true nor false", "set it to one of them") from None
 
 
 def ask_at_terminal(question: str) -> str:

@@ -5,14 +5,15 @@ Rule 1: `append` returns when the line is on disk (fsync). Threads waiting at th
 Rule 2: writers lock the file while they write. A failed write is undone, so a full disk leaves no partial
         line behind.
 Rule 3: a partial line left by a killed writer is terminated before anything is added, and never removed.
-Rule 4: when the path refers to a different file than before (it was rotated), lines go to the new one.
+Rule 4: the file is the operator's own: one that belongs to another user, that others can read or write, or
+        that is a link, is refused (`chronicle.files`).
+Rule 5: when the path refers to a different file than before (it was rotated), lines go to the new one.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,11 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from chronicle.errors import SettingError
+from chronicle.files import open_own
+
 BLOCK: Final = 65536
-
-
-class UnusableFileError(Exception):
-    """The file at the path is not one this writer may append to."""
 
 
 @dataclass(slots=True, eq=False)
@@ -115,17 +115,14 @@ class AppendFile:
 
     def _is_current(self, file: int) -> bool:
         try:
-            return os.path.samestat(os.fstat(file), os.stat(self._path))
+            return os.path.samestat(os.fstat(file), os.lstat(self._path))
         except FileNotFoundError:
             return False
 
     def _open(self) -> int:
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        file = open_own(str(self._path), os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
-            facts = os.fstat(file)
-            if not stat.S_ISREG(facts.st_mode):
-                raise UnusableFileError("it is not a regular file")
-            self._check_head(file, facts.st_size)
+            self._check_head(file, os.fstat(file).st_size)
             _sync_folder(self._path.parent)
         except BaseException:
             os.close(file)
@@ -134,7 +131,9 @@ class AppendFile:
 
     def _check_head(self, file: int, size: int) -> None:
         if size and os.pread(file, len(self._head), 0) != self._head:
-            raise UnusableFileError("it begins with another header line")
+            raise SettingError(
+                f"{self._path} begins with another header line", "name another file, or the same columns"
+            )
 
     def _is_torn(self, file: int, size: int) -> bool:
         return size > 0 and os.pread(file, 1, size - 1) != b"\n"
@@ -145,6 +144,20 @@ class AppendFile:
             start = max(0, start - BLOCK)
             tail = os.pread(file, size - start, start)
         return tail.rpartition(b"\n")[2]
+
+
+def open_file(
+    path: Path, setting: str, head: bytes = b"", mend: Callable[[bytes], bytes] = end_line
+) -> AppendFile:
+    """The file that a setting names; an error names the setting."""
+    try:
+        return AppendFile(path, head, mend)
+    except SettingError as error:
+        raise SettingError(f"the file of {setting} cannot be used: {error}", error.remedy) from None
+    except OSError as error:
+        raise SettingError(
+            f"the file of {setting} cannot be used: {error.strerror}", "name another file"
+        ) from None
 
 
 def _write_all(file: int, data: bytes) -> None:

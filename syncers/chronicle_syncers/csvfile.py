@@ -2,10 +2,12 @@
 
 It is as durable as the JSON lines syncer: True means that the row is on disk. A new file gets a header
 row; a file with a different header is refused at start. A row is always one line (line breaks inside a value
-become spaces), and text that a spreadsheet would run as a formula is prefixed with an apostrophe. A message
+become spaces), and what a spreadsheet would run as a formula is prefixed with an apostrophe, also after a
+semicolon or a tab inside a value, where a spreadsheet may begin a new cell. A message
 that arrives twice has two rows with the same `action_id`. One that is still sealed is dead-lettered.
 
-    CHRONICLE_CSV_FILE      the file, created with mode 0600 if it does not exist
+    CHRONICLE_CSV_FILE      the file, created with mode 600 if it does not exist; an existing one must be the
+                            user's own, closed to others, and not a link
     CHRONICLE_CSV_FIELDS    the columns, `column=path.to.value&column=path…`, percent-encoded where
                             necessary; DEFAULT_FIELDS if not set
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +26,7 @@ from urllib.parse import parse_qsl
 
 from chronicle import DeadLetter
 from chronicle.errors import SettingError
-from chronicle_syncers._append import AppendFile, UnusableFileError
+from chronicle_syncers._append import AppendFile, open_file
 from chronicle_syncers._message import Message, as_json, as_text, is_sealed, lookup
 from chronicle_syncers._settings import required
 
@@ -48,8 +51,12 @@ DEFAULT_FIELDS: Final = "&".join(
     )
 )
 
-# Full-width signs count too: some spreadsheets read them as the plain ones.
+# What makes a cell a formula. Full-width signs count too: some spreadsheets read them as the plain ones.
 FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+# Where the list separator is a semicolon, or the file is opened as tab-separated, a spreadsheet begins a new
+# cell inside ours, and quotes do not stop it.
+SEPARATORS: Final = (";", "\t")
+_GAP: Final = re.compile(r'[\s";]+')  # what may be between two cells; one match for a run keeps it linear
 
 Fields: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -63,14 +70,7 @@ class CsvFile:
         self._file: AppendFile
 
     def __enter__(self) -> CsvFile:
-        try:
-            self._file = AppendFile(self._path, row(column for column, _ in self._fields), end_row)
-        except (OSError, UnusableFileError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise SettingError(
-                f"the file of {FILE} cannot be used: {why}",
-                f"name another file, or other columns in {FIELDS}",
-            ) from None
+        self._file = open_file(self._path, FILE, row(column for column, _ in self._fields), end_row)
         return self
 
     def __exit__(
@@ -110,11 +110,22 @@ def row(values: Iterable[Any]) -> bytes:
 
 
 def cell(value: Any) -> str:
-    """A value as a cell: one line of text that no spreadsheet would run."""
+    """A value as a cell: one line of text that no spreadsheet would run, wherever it begins a cell."""
     text = as_text(value) or ""
     flat = " ".join(text.replace("\0", "").splitlines())
+    if isinstance(value, int | float):
+        return flat  # a minus sign is a number's own
+    safe = _GAP.sub(_defused, flat)
     is_formula = flat.lstrip().startswith(FORMULA) or text.startswith(("\t", "\r"))
-    return "'" + flat if is_formula and isinstance(value, str) else flat
+    return "'" + safe if is_formula else safe
+
+
+def _defused(gap: re.Match[str]) -> str:
+    """The gap, with an apostrophe after its last separator if a formula follows."""
+    run = gap[0]
+    cut = max(map(run.rfind, SEPARATORS)) + 1
+    begins_formula = cut and gap.string.startswith(FORMULA, gap.end())
+    return f"{run[:cut]}'{run[cut:]}" if begins_formula else run
 
 
 def end_row(half: bytes) -> bytes:

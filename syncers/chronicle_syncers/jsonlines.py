@@ -7,7 +7,8 @@ process, and the message stays in the queue.
 A message that arrives twice is in the file twice: keep the last line of each `actionId` when reading.
 Rotate the file by renaming it; compress or delete the old one later, not at the same moment.
 
-    CHRONICLE_JSONL_FILE    the file, created with mode 0600 if it does not exist
+    CHRONICLE_JSONL_FILE    the file, created with mode 600 if it does not exist; an existing one must be the
+                            user's own, closed to others, and not a link
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from chronicle.errors import SettingError
-from chronicle_syncers._append import AppendFile, UnusableFileError
+from chronicle_syncers._append import AppendFile, open_file
 from chronicle_syncers._message import Message, as_json
 from chronicle_syncers._settings import required
 
@@ -33,11 +33,7 @@ class JsonLines:
         self._file: AppendFile
 
     def __enter__(self) -> JsonLines:
-        try:
-            self._file = AppendFile(self._path)
-        except (OSError, UnusableFileError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise SettingError(f"the file of {FILE} cannot be used: {why}") from None
+        self._file = open_file(self._path, FILE)
         return self
 
     def __exit__(

@@ -1,4 +1,4 @@
-"""Certificates for one test run: an authority, a server, a client, and a server under a wrong name."""
+"""Certificates for one test run: an authority, a client, a server, and servers under wrong names."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ class Certs:
     ca: Path
     server: Pair
     wrong_host: Pair
+    only_common_name: Pair
     client: Pair
     stranger: Pair
 
@@ -68,6 +69,9 @@ def make_certs(folder: Path, *, key_usage: bool = True) -> Certs:
         ca=ca,
         server=_pair(folder, "server", authority, here, ExtendedKeyUsageOID.SERVER_AUTH),
         wrong_host=_pair(folder, "wrong-host", authority, elsewhere, ExtendedKeyUsageOID.SERVER_AUTH),
+        only_common_name=_pair(
+            folder, "localhost", authority, [], ExtendedKeyUsageOID.SERVER_AUTH, "localhost"
+        ),
         client=_pair(folder, "client", authority, [], ExtendedKeyUsageOID.CLIENT_AUTH),
         stranger=_pair(folder, "stranger", None, here, ExtendedKeyUsageOID.CLIENT_AUTH),
     )
@@ -79,9 +83,10 @@ def _pair(
     authority: _Authority | None,
     names: Sequence[x509.GeneralName],
     usage: x509.ObjectIdentifier,
+    common: str = "",
 ) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(f"chronicle test {word}")
+    subject = _name(common or f"chronicle test {word}")
     cert = _sign(subject, key, authority or _Authority(subject, key), names=names, usage=usage)
     pair = Pair(folder / f"{word}.pem", folder / f"{word}.key.pem")
     pair.cert.write_bytes(cert.public_bytes(serialization.Encoding.PEM))

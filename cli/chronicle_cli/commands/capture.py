@@ -45,7 +45,7 @@ chronicle replay --syncer my_crm:sync messages.jsonl
 @options.encrypt
 @click.pass_context
 def command(
-    ctx: click.Context, /, file: str, limit: int | None, max_deliveries: int, encrypt: bool, **_: Any
+    ctx: click.Context, /, file: str, limit: int | None, max_deliveries: int, encrypt: bool | None, **_: Any
 ) -> int:
     """Copy the messages of a queue to a file and leave them in the queue.
 
@@ -57,8 +57,9 @@ def command(
     requeue-once the next failure of each is its last; a quorum queue counts a delivery. To capture without
     that, and with the outcome of every message, use `consume --capture`.
 
-    With --encrypt the file is encrypted with a passphrase (from CHRONICLE_PASSPHRASE, the file named by
-    CHRONICLE_PASSPHRASE_FILE, or a prompt) or with the key in the file named by CHRONICLE_ENCRYPT_KEY_FILE.
+    With --encrypt, or if one of these is set, the file is encrypted with a passphrase (from
+    CHRONICLE_PASSPHRASE, the file named by CHRONICLE_PASSPHRASE_FILE, or a prompt) or with the key in the
+    file named by CHRONICLE_ENCRYPT_KEY_FILE.
     """
     where = options.where_of(ctx)
     report.note(where.notice)
@@ -66,8 +67,8 @@ def command(
     if where.broker.marks:
         report.warn(f"{where.broker.marks}: {where.broker.marks_mean}")
     quiet_clients()
-    secrets = PassphraseSource(os.environ)
-    capture = open_capture(file, secrets.to_encrypt if encrypt else None, new=True)
+    secrets = PassphraseSource(os.environ, encrypt=encrypt)
+    capture = open_capture(file, secrets.for_writing, new=True)
     try:
         with progress(f"of {where.queue} in {file}") as advance:
             copying = Snapshot(

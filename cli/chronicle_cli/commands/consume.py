@@ -95,15 +95,15 @@ def captured(ctx: click.Context, job: Job, transport: Transport, observer: Obser
     """Run the job, and write finished messages to the capture, if there is one."""
     path: str | None = ctx.params["capture"]
     if path is None:
-        if typed(ctx, "encrypt"):
+        if typed(ctx, "encrypt") and ctx.params["encrypt"]:
             raise SettingError("--encrypt without --capture", "name the file with --capture FILE")
         return run(job, transport, observer)
     from chronicle.captures.file import open_capture
     from chronicle.captures.recorder import Recorder
     from chronicle_cli.passphrase import PassphraseSource
 
-    secret = PassphraseSource(os.environ).to_encrypt if ctx.params["encrypt"] else None
-    file = open_capture(path, secret, tell=report.warn)
+    secrets = PassphraseSource(os.environ, encrypt=ctx.params["encrypt"])
+    file = open_capture(path, secrets.for_writing, tell=report.warn)
     capturing = Recorder(observer, file, path)
     try:
         code = run(job, transport, capturing, capturing.attach)

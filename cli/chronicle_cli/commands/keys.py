@@ -49,7 +49,8 @@ def command() -> None:
     FILE is the key store; it defaults to CHRONICLE_KEYS, else keys.json. It must be readable by its owner
     only (mode 600). Private keys never leave it. A locked store is decrypted with the passphrase in
     CHRONICLE_PASSPHRASE or in the file CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the
-    key in the file CHRONICLE_ENCRYPT_KEY_FILE names.
+    key in the file CHRONICLE_ENCRYPT_KEY_FILE names. If one of these is set, a store that is not locked is
+    refused, unless CHRONICLE_ENCRYPT=false.
     """
 
 
@@ -58,13 +59,14 @@ def command() -> None:
 def new(file: str) -> int:
     """Create a key pair, add it to the key store, print the public key.
 
-    The store is created if it is missing, and existing keys stay: what was sealed for an old key is opened
-    with the old key. FILE defaults to CHRONICLE_KEYS, else keys.json.
+    The store is created if it is missing (locked, if there is a passphrase or key for that), and existing
+    keys stay: what was sealed for an old key is opened with the old key. FILE defaults to CHRONICLE_KEYS,
+    else keys.json.
     """
     if inline(file):
         raise SettingError("a key can only be added to a file", "name the file: chronicle keys new keys.json")
     secrets = PassphraseSource(os.environ)
-    public = add_key(file, secrets.unlock, secrets.lock)
+    public = add_key(file, secrets.unlock, secrets.lock, lock_new=secrets.encrypts)
     click.echo(public)
     return Exit.DONE
 
@@ -130,7 +132,7 @@ def lock(file: str) -> int:
     if is_locked(file):
         raise SettingError(f"{file} is already locked", "unlock it first to change its passphrase")
     secrets = PassphraseSource(os.environ)
-    count = change_lock(file, lambda content: secrets.lock(secrets.unlock(content, file)), secrets.unlock)
+    count = change_lock(file, secrets.lock, lambda content, _name: content)
     click.echo(f"{file} is locked: {keys_of(count)}")
     return Exit.DONE
 

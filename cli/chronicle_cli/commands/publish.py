@@ -41,6 +41,7 @@ chronicle publish --queue demo --dry-run folder/
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@options.encrypted
 @options.where
 @options.startup_timeout
 @option(
@@ -65,10 +66,12 @@ def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: b
     report.warn(*where.warnings)
     if repeat > 1 and STDIN in files:
         raise SettingError("standard input cannot be read twice", "leave out --repeat, or name a file")
-    secrets = PassphraseSource(os.environ)
+    secrets = PassphraseSource(os.environ, encrypt=ctx.params["encrypt"])
 
     def read() -> Iterator[Delivery]:
-        return read_messages(files, where.queue, ask=secrets.to_decrypt, tell=report.warn)
+        return read_messages(
+            files, where.queue, ask=secrets.to_decrypt, tell=report.warn, encrypted=secrets.encrypts
+        )
 
     messages = chain(read(), chain.from_iterable(read() for _ in range(repeat - 1)))
     if dry_run:

@@ -58,6 +58,7 @@ chronicle replay --syncer chronicle_syncers.console:sync --schema json - < order
     show_envvar=True,
     help="Also run this syncer over the same messages, and show which outcomes changed; code 1 if any did.",
 )
+@options.encrypted
 @options.work
 @options.outcome
 @options.output
@@ -80,6 +81,7 @@ def command(
 
     An encrypted capture is decrypted with the passphrase in CHRONICLE_PASSPHRASE or in the file
     CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the key in CHRONICLE_ENCRYPT_KEY_FILE.
+    If one of these is set, a file that is not encrypted is refused, unless --plain is given.
     """
     work = options.work_of(ctx)
     report.warn(*work.warnings)
@@ -88,7 +90,8 @@ def command(
         raise SettingError(
             f"{what} cannot be used with --against", "leave one out: the messages are read twice"
         )
-    reader = FileReader("replay", ask=PassphraseSource(os.environ).to_decrypt, tell=report.warn)
+    secrets = PassphraseSource(os.environ, encrypt=ctx.params["encrypt"])
+    reader = FileReader("replay", ask=secrets.to_decrypt, tell=report.warn, encrypted=secrets.encrypts)
 
     def messages() -> Messages:
         found = find_messages(paths, reader)

@@ -1,7 +1,7 @@
 """Capture files: one record per line, readable by their owner only, encrypted on request.
 
 Rule 1 (D-21): the body is stored exactly as it came. So the file is created with mode 600, and one that
-        others can read, or that is a link, is refused.
+        belongs to another user, that others can read, or that is a link, is refused (`files.py`).
 Rule 2: a batch is one write at the end of the file. A partial write is truncated again, and so is an
         incomplete line left behind by a killed writer.
 Rule 3: one writer at a time: the file is locked as long as it is open.
@@ -12,12 +12,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shlex
-import stat
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from chronicle.core.encryption import (
+    MAX_HEADER,
     FileCipher,
     Randomness,
     Secret,
@@ -27,6 +26,7 @@ from chronicle.core.encryption import (
 )
 from chronicle.core.record import dump
 from chronicle.errors import SettingError
+from chronicle.files import open_own
 
 CHUNK: Final = 1024 * 1024
 
@@ -45,14 +45,15 @@ class CaptureFile:
         """Append these records; raises OSError, and then none of them is in the file."""
         cipher = self._cipher
         lines = [dump(record) for record in records]
-        try:
-            self._append(
-                [line if cipher is None else cipher.encrypt(line, self._randomness) for line in lines]
-            )
-        except OSError:
-            if cipher is not None:
-                cipher.skip(-len(lines))
-            raise
+        if cipher is None:
+            self._append(lines)
+        else:
+            before = cipher.before
+            try:
+                self._append([cipher.encrypt(line, self._randomness) for line in lines])
+            except OSError:
+                cipher.before = before
+                raise
         self.count += len(records)
 
     def sync(self) -> None:
@@ -117,7 +118,7 @@ def open_capture(
     try:
         size = _repaired(descriptor, path, tell)
         if size:
-            cipher = _same_cipher(descriptor, path, known)
+            cipher = _same_cipher(descriptor, path, size, known)
             return CaptureFile(descriptor, size, cipher, randomness)
         file = CaptureFile(descriptor, 0, new_cipher(known, randomness) if known else None, randomness)
         file.begin()
@@ -134,66 +135,73 @@ def _exists(path: str) -> SettingError:
 
 
 def _opened(path: str, new: bool) -> int:
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (os.O_EXCL if new else 0)
     try:
-        descriptor = os.open(path, flags | (os.O_EXCL if new else 0), 0o600)
+        descriptor = open_own(path, flags)
     except FileExistsError:
         raise _exists(path) from None
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else "") or "it is not a usable path"
-        if isinstance(error, OSError) and error.errno == errno.ELOOP:
-            why = "it is a symbolic link"
         raise SettingError(f"{path} cannot be written: {why}", "name one that can be written") from None
     try:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            raise SettingError(f"{path} is not a file", "a capture is a file on a disk")
-        if facts.st_mode & 0o077:
-            raise SettingError(f"others can read {path}", f"chmod 600 {shlex.quote(path)}")
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise SettingError(f"another process is writing {path}", "name another file") from None
-    except BaseException:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException as error:
         os.close(descriptor)
+        if isinstance(error, OSError):
+            raise SettingError(f"another process is writing {path}", "name another file") from None
         raise
     return descriptor
 
 
 def _repaired(descriptor: int, path: str, tell: Callable[[str], None]) -> int:
     """Truncate an incomplete line left by a killed writer; the size of what is complete."""
-    size = end = os.fstat(descriptor).st_size
-    while end:
-        start = max(0, end - CHUNK)
-        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
-        if newline >= 0:
-            end = start + newline + 1
-            break
-        end = start
+    size = os.fstat(descriptor).st_size
+    end = _after_newline(descriptor, size)
     if end < size:
         os.ftruncate(descriptor, end)
         tell(f"{path} ended with an incomplete line, which was removed: its writer had been stopped")
     return end
 
 
-def _same_cipher(descriptor: int, path: str, secret: Secret | None) -> FileCipher | None:
-    """The cipher a capture was started with, ready for its next line; None if it is not encrypted."""
-    with open(descriptor, "rb", closefd=False) as file:
-        header = file.readline().rstrip(b"\n")
-        if not is_encrypted(header):
-            if secret is not None:
-                raise SettingError(f"{path} exists and is not encrypted", "name another file for --encrypt")
-            return None
-        if secret is None:
-            raise SettingError(f"{path} is encrypted", "add --encrypt to continue it, or name another file")
-        cipher = cipher_from_header(header, lambda _kind, _name: secret, path)
-        count, last = 0, b""
-        for line in file:
-            count, last = count + 1, line
-    if count:
-        cipher.skip(count - 1)
+def _after_newline(descriptor: int, end: int) -> int:
+    """Where the last newline before `end` ends; 0 if there is none."""
+    while end:
+        start = max(0, end - CHUNK)
+        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
+
+
+def _same_cipher(descriptor: int, path: str, size: int, secret: Secret | None) -> FileCipher | None:
+    """The cipher a capture was started with, ready for its next line; None if it is not encrypted.
+
+    Only the first line and the last two are read, however long the file has become.
+    """
+    header = os.pread(descriptor, min(size, MAX_HEADER + 1), 0).partition(b"\n")[0]
+    if not is_encrypted(header):
+        if secret is not None:
+            raise SettingError(
+                f"{path} exists and is not encrypted",
+                "name another file; to continue it as it is, add --no-encrypt",
+            )
+        return None
+    if secret is None:
+        raise SettingError(f"{path} is encrypted", "add --encrypt to continue it, or name another file")
+    cipher = cipher_from_header(header, lambda _kind, _name: secret, path)
+    first = len(header) + 1  # where the line after the header starts
+    if size > first:
+        last, start = _line_before(descriptor, size)
+        before = _line_before(descriptor, start)[0] if start > first else None
         try:
-            cipher.decrypt(last.rstrip(b"\n"))
+            cipher.resume(last, before)
         except ValueError as error:
-            raise SettingError(f"{path}, line {count + 1}: {error}", "name another file") from None
+            raise SettingError(f"{path}, its last line: {error}", "name another file") from None
     return cipher
+
+
+def _line_before(descriptor: int, end: int) -> tuple[bytes, int]:
+    """The line that ends here, without its newline, and where it starts."""
+    start = _after_newline(descriptor, end - 1)
+    return os.pread(descriptor, end - 1 - start, start), start

@@ -8,7 +8,8 @@ Rule 3: JSON lines are read one at a time, however large the file is. The first 
         continues after its first line, JSON lines do not.
 Rule 4: a path that cannot be read is reported before the first message.
 Rule 5: an encrypted capture is read like any other, and a wrong secret is reported before the first message.
-        A capture whose writer was killed is read as far as it goes, with a warning.
+        A capture whose writer was killed is read as far as it goes, with a warning. Where encrypted files are
+        expected, a plain one is refused: somebody may have put it there. Standard input may be either.
 Rule 6: a key store is never a message, not even inside a folder.
 """
 
@@ -61,6 +62,7 @@ class FileReader:
     stdin: BinaryIO | None = None
     ask: AskSecret | None = None
     tell: Callable[[str], None] = lambda _: None
+    encrypted: bool = False  # plain files are refused
 
 
 def read_messages(
@@ -70,9 +72,11 @@ def read_messages(
     *,
     ask: AskSecret | None = None,
     tell: Callable[[str], None] = lambda _: None,
+    encrypted: bool = False,
 ) -> Iterator[Delivery]:
     """The messages of these paths in order; raises SettingError here for a path without any."""
-    return (found.delivery for found in find_messages(paths, FileReader(queue, stdin, ask, tell)))
+    reader = FileReader(queue, stdin, ask, tell, encrypted)
+    return (found.delivery for found in find_messages(paths, reader))
 
 
 def find_messages(paths: Sequence[str], reader: FileReader) -> Iterator[Found]:
@@ -117,8 +121,19 @@ def _look_at(name: str, reader: FileReader) -> None:
     except OSError as error:
         raise SettingError(f"{name} cannot be read: {error.strerror}") from None
     _refuse_keys(content, name)
-    if is_encrypted(head) and reader.ask is not None:
+    if not is_encrypted(head):
+        _refuse_plain(name, reader)
+    elif reader.ask is not None:
         cipher_from_header(head.partition(b"\n")[0], reader.ask, name)
+
+
+def _refuse_plain(name: str, reader: FileReader) -> None:
+    """SettingError if this file, which is not encrypted, ought to be."""
+    if reader.encrypted and name != STDIN:
+        raise SettingError(
+            f"{name} is not encrypted, and it is expected to be: a passphrase or key is set",
+            "if it is meant to be plain, add --plain or set CHRONICLE_ENCRYPT=false",
+        )
 
 
 def _refuse_keys(content: bytes, name: str) -> None:
@@ -164,6 +179,7 @@ def _split(file: BinaryIO, name: str, reader: FileReader) -> Iterator[Found]:
             filled.append(line)
             if len(filled) == 2:
                 break
+    _refuse_plain(name, reader)
     if not filled:
         return
     if len(filled) == 1 or _begin_document(filled[0][1], filled[1][1]):
@@ -216,9 +232,10 @@ def _found(content: bytes, name: str, number: int, reader: FileReader) -> Found:
     try:
         account = untag(record.get("chronicle", {}))
         return Found(from_record(record), name, number, account if isinstance(account, dict) else NOTHING)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
+        why = error if isinstance(error, ValueError) else "it is nested too deeply"
         raise SettingError(
-            f"{name}, line {number}: a damaged record: {error}", "remove the line, or capture again"
+            f"{name}, line {number}: a damaged record: {why}", "remove the line, or capture again"
         ) from None
 
 

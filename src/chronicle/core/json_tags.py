@@ -8,16 +8,21 @@ Rule 1: what JSON can express stays as it is. Anything else becomes an object wi
     $map        [[key, value], …]: an object with keys that are not text, or that start with `$`
 
 Rule 2: an object that really has a key with a `$` is written as a `$map`, so nothing is mistaken for a tag.
+Rule 3: a file is anybody's word. Numbers and times that no broker could have sent, and that would fail or
+        take for ever wherever somebody calculates with them, are refused when they are read.
 """
 
 from __future__ import annotations
 
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from math import isfinite
 from typing import Any, Final
+
+MAX_DIGITS: Final = 1000  # of a number; Python itself refuses to write or read more than 4300
+MAX_EXPONENT: Final = 6144  # of a decimal number, as in IEEE 754
 
 
 def tag(value: Any) -> Any:
@@ -63,7 +68,7 @@ def untag(value: Any) -> Any:
                 raise ValueError("an object has a key that starts with $ and is not a record's tag")
             try:
                 return _READERS[name](value[name])
-            except (TypeError, AttributeError, ValueError, InvalidOperation):
+            except (TypeError, AttributeError, ValueError, OverflowError, InvalidOperation):
                 raise ValueError(f"a {name} is malformed") from None
         case _:
             return value
@@ -87,16 +92,35 @@ def _is_text(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
+def _datetime(text: str) -> datetime:
+    value = datetime.fromisoformat(text)
+    value.astimezone(UTC)  # fails for a moment before the year 1 or after 9999
+    return value
+
+
+def _decimal(text: str) -> Decimal:
+    value = Decimal(_number(text))
+    if value.is_finite() and abs(value.adjusted()) > MAX_EXPONENT:
+        raise ValueError("the exponent is too large")
+    return value
+
+
+def _number(text: str) -> str:
+    if len(text) > MAX_DIGITS:
+        raise ValueError("too many digits")
+    return text
+
+
 def _pairs(pairs: list[Any]) -> dict[Any, Any]:
     return {untag(key): untag(item) for key, item in pairs}
 
 
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "$base64": from_base64,
-    "$datetime": datetime.fromisoformat,
-    "$decimal": Decimal,
-    "$float": float,
-    "$int": lambda text: int(text, 16),
+    "$datetime": _datetime,
+    "$decimal": _decimal,
+    "$float": lambda text: float(_number(text)),
+    "$int": lambda text: int(_number(text), 16),
     "$map": _pairs,
     "$text": lambda text: from_base64(text).decode("utf-8", "surrogatepass"),
 }

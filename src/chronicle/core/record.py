@@ -74,7 +74,7 @@ def from_record(record: Mapping[str, Any]) -> Delivery:
     try:
         return _delivery(record)
     except RecursionError:
-        raise ValueError("the record is nested too deeply") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 def _delivery(record: Mapping[str, Any]) -> Delivery:

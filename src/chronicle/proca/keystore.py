@@ -1,7 +1,8 @@
 """The private keys of an organisation, from a file only its owner can read.
 
 Rule 1 (Z8): as with ssh, a key file that is a symbolic link, belongs to another user, or is open to group or
-        others is refused, and so is a key of the wrong length or one that does not match its public key.
+        others is refused (`files.py`), and so is a key of the wrong length or one that does not match its
+        public key.
 Rule 2: no error, repr or log ever contains key material. An entry is named by its number, because the public
         and the private key may have been swapped.
 Rule 3: a store may be locked; how to unlock it is passed in. It is read and written as a whole.
@@ -12,12 +13,9 @@ Rule 5: a public key is enough to seal something that opens. Where sign keys are
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
-import shlex
-import stat
 import tempfile
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +27,7 @@ from nacl.exceptions import CryptoError
 from nacl.public import Box, PrivateKey, PublicKey
 
 from chronicle.errors import KeyStoreError, UnknownSigner
+from chronicle.files import open_own
 
 KEY_BYTES: Final = 32
 MAX_FILE: Final = 1024 * 1024
@@ -40,8 +39,8 @@ SHOWN: Final = 8  # characters of a public key, enough to tell it from the other
 _KEY_SHAPED: Final = re.compile(r"[A-Za-z0-9_+/-]{43}=?")
 
 
-# A store's content and its name, for the passphrase prompt; what is not locked is returned as it is.
-Unlock: TypeAlias = Callable[[bytes, str], bytes]
+# A store's content and its name, None if it was given as text; what is not locked is returned as it is.
+Unlock: TypeAlias = Callable[[bytes, str | None], bytes]
 
 
 class KeyStore:
@@ -66,10 +65,10 @@ class KeyStore:
         `sign_keys` are pinned in addition to those that the store lists.
         """
         if source.lstrip().startswith("{"):
-            name, content = "the key store", source.encode("utf-8", "replace")
+            name, content = "the key store", unlock(source.encode("utf-8", "replace"), None)
         else:
-            name, content = _shown(source), _read(source)
-        entries = _entries(unlock(content, name), name)
+            name, content = _shown(source), unlock(_read(source), _shown(source))
+        entries = _entries(content, name)
         given = [sign_key(text, f"--sign-key {number}") for number, text in enumerate(sign_keys, start=1)]
         return cls(_pairs(entries, name), [*_signers(entries, name), *given])
 
@@ -124,10 +123,12 @@ def add_key(
     path: str,
     unlock: Unlock = lambda content, _name: content,
     relock: Callable[[bytes], bytes] = lambda content: content,
+    *,
+    lock_new: bool = False,
 ) -> str:
     """Create a key pair and add it to this key store, which is created if need be; the new public key.
 
-    Existing entries stay as they are, and a locked store stays locked.
+    Existing entries stay as they are, and a locked store stays locked; with `lock_new` a new one is, too.
     """
     public, private = new_pair()
 
@@ -137,8 +138,8 @@ def add_key(
         _pairs(entries, _shown(path))
         entries[public] = {"private": private}
         written = orjson.dumps(entries, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        was_locked = content is not None and plain != content
-        return relock(written) if was_locked else written
+        is_locked = lock_new if content is None else plain != content
+        return relock(written) if is_locked else written
 
     _rewrite(path, add)
     return public
@@ -200,36 +201,18 @@ def _read(path: str) -> bytes:
     """The content of a key file that only its owner can read."""
     name = _shown(path)
     try:
-        # Without O_NONBLOCK a named pipe would block forever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_own(path, os.O_RDONLY, kind="the key store", shown=name, error=KeyStoreError)
     except FileNotFoundError:
         raise KeyStoreError(
             f"there is no key store {name}", "create one with `chronicle keys new`, or correct --keys"
         ) from None
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ELOOP:
-            raise KeyStoreError(f"{name} is a symbolic link", "name the file itself") from None
         raise KeyStoreError(f"the key store {name} cannot be read: {_why(error)}") from None
-    try:
-        _trust(os.fstat(descriptor), name)
-        with open(descriptor, "rb", closefd=False) as file:
-            content = file.read(MAX_FILE + 1)
-    finally:
-        os.close(descriptor)
+    with open(descriptor, "rb") as file:
+        content = file.read(MAX_FILE + 1)
     if len(content) > MAX_FILE:
         raise KeyStoreError(f"the key store {name} is larger than {MAX_FILE} bytes", "is it the right file?")
     return content
-
-
-def _trust(facts: os.stat_result, name: str) -> None:
-    if not stat.S_ISREG(facts.st_mode):
-        raise KeyStoreError(f"the key store {name} is not a file", "name the file itself")
-    if facts.st_uid != os.geteuid():
-        raise KeyStoreError(
-            f"the key store {name} belongs to another user", "make the user who runs chronicle its owner"
-        )
-    if facts.st_mode & 0o077:
-        raise KeyStoreError(f"others can read the key store {name}", f"chmod 600 {shlex.quote(name)}")
 
 
 def _entries(content: bytes, name: str) -> dict[str, Any]:

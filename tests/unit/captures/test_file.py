@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 
+from chronicle.captures import file as file_module
 from chronicle.captures.file import CaptureFile, open_capture
 from chronicle.captures.recorder import Recorder
 from chronicle.captures.sources import FileReader, find_messages
@@ -25,6 +26,7 @@ from chronicle.errors import Drop, SettingError
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Silent
+from support.files import as_root
 
 # A key: deriving one from a passphrase is dear, on purpose.
 KEY: Final = Secret(SecretKind.KEY, b"k" * 32)
@@ -78,6 +80,24 @@ def test_what_others_can_read_is_refused(path: Path) -> None:
     with pytest.raises(SettingError, match="others can read") as caught:
         open_capture(str(path), None)
     assert "chmod 600" in caught.value.remedy
+
+
+@as_root
+def test_a_capture_of_somebody_else_is_refused(path: Path) -> None:
+    """Z8: run as root, its owner would read every message that is appended."""
+    path.touch(0o600)
+    os.chown(path, 12345, -1)
+    with pytest.raises(SettingError, match="belongs to another user") as caught:
+        open_capture(str(path), None)
+    assert "chown root" in caught.value.remedy
+    assert path.read_bytes() == b""
+
+
+def test_a_capture_with_a_second_name_is_refused(path: Path, tmp_path: Path) -> None:
+    path.touch(0o600)
+    os.link(path, tmp_path / "other")
+    with pytest.raises(SettingError, match="hard link"):
+        open_capture(str(path), None)
 
 
 def test_links_pipes_and_folders_are_refused(tmp_path: Path) -> None:
@@ -152,8 +172,50 @@ def test_a_damaged_end_is_not_gone_on_with(path: Path) -> None:
     write(path, 1, 2, secret=KEY)
     lines = path.read_bytes().splitlines(True)
     path.write_bytes(b"".join([lines[0], lines[2], lines[1]]))
-    with pytest.raises(SettingError, match="line 3"):
+    with pytest.raises(SettingError, match="its last line"):
         write(path, 3, secret=KEY)
+
+
+def test_an_old_end_spliced_back_is_found(path: Path) -> None:
+    """The file was cut and went on differently; then somebody put the old lines back at their numbers."""
+    write(path, 1, 2, 3, 4, secret=KEY)
+    old = path.read_bytes().splitlines(True)
+    path.write_bytes(b"".join(old[:2]))
+    write(path, 5, 6, 7, secret=KEY)
+    new = path.read_bytes().splitlines(True)
+    assert len(old) == len(new)
+    assert read(path) == [1, 5, 6, 7]
+    for cut in range(3, len(new)):
+        path.write_bytes(b"".join(new[:cut] + old[cut:]))
+        with pytest.raises(SettingError, match=f"line {cut + 1}: it was changed or moved"):
+            read(path)
+
+
+def test_many_runs_chain_on_and_read_only_the_end_of_the_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills and empty runs included; what a run reads does not grow with the file."""
+    amounts: list[int] = []
+
+    def counted(descriptor: int, amount: int, offset: int) -> bytes:
+        amounts[-1] += amount
+        return pread(descriptor, amount, offset)
+
+    pread = os.pread
+    monkeypatch.setattr(file_module, "CHUNK", 64)
+    monkeypatch.setattr(os, "pread", counted)
+    for number in range(40):
+        amounts.append(0)
+        file = open_capture(str(path), lambda: KEY)
+        if number % 3 == 0:
+            file.write([record(number)])
+        if number % 4 == 0:
+            file.abandon()  # a kill: no closing line
+        else:
+            file.close()
+    said: list[str] = []
+    assert (read(path, said), said) == ([number for number in range(40) if number % 3 == 0], [])
+    assert max(amounts[20:]) < 1.2 * max(amounts[5:20])
 
 
 class Witness(Silent):

@@ -6,7 +6,11 @@ import io
 import itertools
 import json
 import os
+import time
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,3 +195,58 @@ def test_a_key_store_is_never_a_message(tmp_path: Path, store: dict[str, object]
 def test_a_message_is_not_taken_for_a_key_store(tmp_path: Path, message: dict[str, object]) -> None:
     content = json.dumps(message).encode()
     assert bodies(write(tmp_path, "m.json", content)) == [content]
+
+
+def nested(levels: int, inner: object = 1) -> object:
+    for _ in range(levels):
+        inner = [inner]
+    return inner
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"chronicle": {"a": nested(900)}},
+        {"headers": {"a": nested(900)}},
+        {"headers": {"a": {"$decimal": "9" * 5000}}},
+        {"headers": {"a": {"$decimal": "1e999999999"}}},
+        {"headers": {"a": {"$int": "0x" + "f" * 5000}}},
+        {"headers": {"a": {"$float": "9" * 5000}}},
+        {"headers": {"a": {"$datetime": "0001-01-01T00:00:00"}}},
+        {"headers": {"a": {"$datetime": "9999-12-31T23:59:59"}}},
+        {"headers": {"a": {"$datetime": "0001-01-01T00:00:00+14:00"}}},
+        {"properties": {"timestamp": {"$datetime": "9999-12-31T23:59:59-14:00"}}},
+        {"chronicle": {"at": {"$datetime": "0001-01-01T00:00:00"}}},
+        {"chronicle": {"duration_ms": {"$decimal": "9" * 5000}}},
+    ],
+)
+def test_Z12_a_hostile_record_is_one_clear_error_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: dict[str, Any]
+) -> None:
+    """What would fail, or take for ever, wherever somebody looks at it later is refused when it is read."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")  # where the first of January of the year 1 has no UTC
+    time.tzset()
+    good = to_record(Delivery(b"{}", queue="q", transport="rabbitmq"))
+    path = tmp_path / "hostile.jsonl"
+    path.write_bytes(b"".join(dump(record) + b"\n" for record in (good, good | damage)))
+    try:
+        with pytest.raises(SettingError, match=r"hostile.jsonl, line 2: a damaged record: ") as caught:
+            list(read_messages([str(path)], "plain"))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert "99999" not in str(caught.value)
+
+
+def test_what_brokers_really_send_is_read(tmp_path: Path) -> None:
+    headers = {
+        "first": datetime(1970, 1, 1, tzinfo=UTC),
+        "last": datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC),
+        "decimal": Decimal("-2147483648e-255"),
+        "whole": 2**63,
+        "not finite": Decimal("-Infinity"),
+    }
+    came = Delivery(b"{}", queue="q", transport="rabbitmq", envelope=Envelope(headers))
+    path = tmp_path / "honest.jsonl"
+    path.write_bytes(dump(to_record(came)) + b"\n")
+    assert [dict(message.headers) for message in read_messages([str(path)], "plain")] == [headers]

@@ -94,6 +94,28 @@ def test_a_line_of_another_file_is_found() -> None:
         decrypted([ours[0], theirs[1], *ours[2:]])
 
 
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_an_old_end_behind_a_newer_beginning_is_found(kept: int) -> None:
+    """Two states of one file that differ after some lines: no line of one fits into the other."""
+    common = encrypted([b"one"], closed=False)
+    ends = []
+    for words in ((b"two", b"three", b"four", b""), (b"2", b"3", b"4", b"")):
+        writer = cipher_from_header(common[0].rstrip(b"\n"), lambda _kind, _name: PASSPHRASE, "the file")
+        writer.resume(common[-1].rstrip(b"\n"), None)
+        ends.append([writer.encrypt(word, os.urandom) + b"\n" for word in words])
+    old, new = ends
+    with pytest.raises(SettingError, match=f"line {3 + kept}: "):
+        decrypted([*common, *new[:kept], *old[kept:]])
+    assert decrypted([*common, *new])[0] == [b"one", b"2", b"3", b"4"]
+
+
+def test_a_file_of_the_old_format_has_a_clear_error() -> None:
+    header = b'{"sealed":"chronicle:1","with":"key","salt":"AAAAAAAAAAAAAAAAAAAAAA==","proof":"AA=="}\n'
+    with pytest.raises(SettingError, match="format of an early version") as caught:
+        decrypted([header], KEY)
+    assert "encrypt it again" in caught.value.remedy
+
+
 @given(st.integers(1, 3), st.integers(0, 20))
 def test_a_cut_end_is_read_as_far_as_it_goes_and_told(whole: int, torn: int) -> None:
     """A writer that was killed: the lines that are there count."""
@@ -107,10 +129,10 @@ def test_a_cut_end_is_read_as_far_as_it_goes_and_told(whole: int, torn: int) -> 
 
 
 def test_a_file_may_grow() -> None:
-    """Whoever goes on counts on from the last line, also after a closing one."""
+    """Whoever goes on chains on to the last line, also after a closing one."""
     first = encrypted([b"one", b"two"])
     again = cipher_from_header(first[0].rstrip(b"\n"), lambda _kind, _name: PASSPHRASE, "the file")
-    again.skip(len(first) - 1)
+    again.resume(first[-1].rstrip(b"\n"), first[-2].rstrip(b"\n"))
     more = [again.encrypt(content, os.urandom) + b"\n" for content in (b"three", b"")]
     assert decrypted([*first, *more]) == ([b"one", b"two", b"three"], [])
     assert decrypted([*first, more[0]])[1]
@@ -130,13 +152,17 @@ def test_a_wrong_secret_is_one_clear_error_without_a_secret_in_it(secret: Secret
 @pytest.mark.parametrize(
     "header",
     [
-        b'{"sealed":"chronicle:2","with":"passphrase"}',
-        b'{"sealed":"chronicle:1"',
-        b'{"sealed":"chronicle:1","with":"prayer","salt":"","proof":""}',
-        b'{"sealed":"chronicle:1","with":"passphrase","n":1073741824,"r":8,"p":1,"salt":"AA==","proof":"AA=="}',
-        b'{"sealed":"chronicle:1","with":"passphrase","n":65535,"r":8,"p":1,"salt":"AA==","proof":"AA=="}',
-        b'{"sealed":"chronicle:1","with":"passphrase","n":"2","r":8,"p":1,"salt":"AA==","proof":"AA=="}',
-        b'{"sealed":"chronicle:1","with":"key","salt":"?","proof":"AA=="}',
+        b'{"sealed":"chronicle:3","with":"passphrase"}',
+        b'{"sealed":["chronicle:2"]}',
+        b'{"sealed":"chronicle:2"',
+        b'{"sealed":"chronicle:2","with":"prayer","salt":"","proof":""}',
+        b'{"sealed":"chronicle:2","with":"passphrase","n":1073741824,"r":8,"p":1,"salt":"AA==","proof":"AA=="}',
+        b'{"sealed":"chronicle:2","with":"passphrase","n":65535,"r":8,"p":1,"salt":"AA==","proof":"AA=="}',
+        b'{"sealed":"chronicle:2","with":"passphrase","n":"2","r":8,"p":1,"salt":"AA==","proof":"AA=="}',
+        b'{"sealed":"chronicle:2","with":"passphrase","n":8388608,"r":1,"p":1,"salt":"AA==","proof":"AA=="}',
+        b'{"sealed":"chronicle:2","with":"passphrase","n":65536,"r":1,"p":1,"salt":"AA==","proof":"AA=="}',
+        b'{"sealed":"chronicle:2","with":"passphrase","n":2,"r":1,"p":8388608,"salt":"AA==","proof":"AA=="}',
+        b'{"sealed":"chronicle:2","with":"key","salt":"?","proof":"AA=="}',
         b'{"sealed":"chronicle:' + b"1" * 2000,
     ],
 )
@@ -146,7 +172,7 @@ def test_a_header_of_another_kind_is_refused_before_any_work(header: bytes) -> N
     def nobody(_kind: SecretKind, _name: str) -> Secret:
         raise AssertionError("asked")
 
-    with pytest.raises(SettingError, match="the file is encrypted in a format"):
+    with pytest.raises(SettingError, match="the file, line 1: it is encrypted in a format"):
         cipher_from_header(header, nobody, "the file")
 
 

@@ -135,6 +135,11 @@ def test_a_fault_survives() -> None:
     assert facts(there_and_back(came)) == facts(came)
 
 
+def in_the_calendar(moment: datetime) -> bool:
+    """Not at one of its ends, where moments have no time in UTC: they are refused when they are read."""
+    return 1 < moment.year < 9999
+
+
 ZONES = (
     st.none()
     | st.just(UTC)
@@ -148,7 +153,7 @@ SCALARS = (
     | st.floats()
     | st.text(st.characters(codec=None))
     | st.binary()
-    | st.datetimes(timezones=ZONES).map(lambda moment: moment.replace(fold=0))
+    | st.datetimes(timezones=ZONES).filter(in_the_calendar).map(lambda moment: moment.replace(fold=0))
     | st.decimals()
 )
 TEXTS = st.text(st.characters(codec=None), max_size=8) | st.sampled_from(

@@ -15,6 +15,7 @@ import pytest
 
 from chronicle.errors import KeyStoreError
 from chronicle.proca.keystore import KeyStore, add_key, decode, encode, new_pair
+from support.files import as_root
 from support.samples import FOLDER, body, message
 
 SECRETS = [entry["private"] for entry in message("keys.json").values()]
@@ -99,7 +100,7 @@ def test_Z8_a_symbolic_link_is_refused(path: Path) -> None:
     assert "symbolic link" in str(refused(link))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@as_root
 def test_Z8_a_file_of_somebody_else_is_refused(path: Path) -> None:
     os.chown(path, 12345, -1)
     assert "another user" in str(refused(path))

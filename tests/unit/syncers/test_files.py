@@ -6,6 +6,7 @@ import csv
 import errno
 import json
 import os
+import re
 import resource
 import signal
 import stat
@@ -65,6 +66,44 @@ def test_a_new_file_is_private(tmp_path: Path, syncer: Any) -> None:
     with syncer(path) as sync:
         assert sync(action()) is True
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("syncer", [jsonl, csv_file])
+def test_a_file_that_others_can_use_or_that_is_a_link_is_refused(tmp_path: Path, syncer: Any) -> None:
+    """Z8: as for a key store; nothing is written, and the error has the command that mends it."""
+    path, link, twin = tmp_path / "out", tmp_path / "link", tmp_path / "twin"
+    path.touch(0o644)
+    with pytest.raises(SettingError, match="others can read") as caught, syncer(path):
+        pass
+    assert caught.value.remedy == f"chmod 600 {path}"
+    path.chmod(0o600)
+    link.symlink_to(path)
+    os.link(path, twin)
+    for name in (link, twin):
+        with pytest.raises(SettingError, match="link"), syncer(name):
+            pass
+    twin.unlink()
+    if os.geteuid() == 0:  # only root can give a file away
+        os.chown(path, 12345, -1)
+        with pytest.raises(SettingError, match="another user"), syncer(path):
+            pass
+    assert path.read_bytes() == b""
+
+
+def test_a_link_in_place_of_a_rotated_file_is_not_followed(tmp_path: Path) -> None:
+    path, target = tmp_path / "out", tmp_path / "target"
+    target.touch(0o600)
+    with jsonl(path) as sync:
+        assert sync(action(1)) is True
+        path.rename(tmp_path / "out.1")
+        path.symlink_to(target)
+        with pytest.raises(SettingError, match="symbolic link"):
+            sync(action(2))
+        path.unlink()
+        path.symlink_to(tmp_path / "out.1")
+        with pytest.raises(SettingError, match="symbolic link"):
+            sync(action(3))
+    assert (target.read_bytes(), len(lines(tmp_path / "out.1"))) == (b"", 1)
 
 
 def test_threads_write_whole_lines(tmp_path: Path) -> None:
@@ -144,6 +183,7 @@ def test_two_processes_share_a_file(tmp_path: Path) -> None:
 
 def test_a_half_line_is_ended_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
+    path.touch(0o600)
     path.write_bytes(b'{"actionId":1}\n{"acti')
     with jsonl(path) as sync:
         assert sync({"actionId": 2}) is True
@@ -245,6 +285,32 @@ def test_a_field_map_may_be_percent_encoded() -> None:
 def test_no_cell_is_a_formula(start: str) -> None:
     assert cell(f"{start}1+1").startswith("'")
     assert cell(-5) == "-5"
+
+
+@pytest.mark.parametrize(
+    ("value", "safe"),
+    [
+        ("x;=cmd|' /C calc'!A0", "x;'=cmd|' /C calc'!A0"),
+        ("x\t=1+1", "x\t'=1+1"),
+        ("x; =1", "x;' =1"),
+        ('x;"=1"', 'x;\'"=1"'),
+        ("x;;\t=1;@a", "x;;\t'=1;'@a"),
+        (";=1", ";'=1"),
+        ("\t=1", "'\t'=1"),
+        (["x;=1"], '["x;\'=1"]'),
+        ("one; two - three", "one; two - three"),
+        ("a=b", "a=b"),
+    ],
+)
+def test_no_part_of_a_cell_is_a_formula_where_a_semicolon_or_a_tab_separates(value: Any, safe: str) -> None:
+    """Quotes do not help there: they do not begin the spreadsheet's cell."""
+    assert cell(value) == safe
+    cells = re.split("[;\t]", row([value, "last"]).decode().rstrip("\n"))
+    assert not any(part.strip(' "').startswith(tuple("=+-@")) for part in cells)
+
+
+def test_a_cell_full_of_separators_costs_what_its_length_costs() -> None:
+    assert cell("\t" * 500_000 + "x" + "; " * 500_000)
 
 
 @given(st.lists(st.text() | st.none() | st.booleans() | st.integers(-(2**60), 2**60), min_size=2, max_size=5))

@@ -1,12 +1,15 @@
 """pika's connection parameters, and pika's errors in plain words.
 
-Rule 1: certificates are always verified; there is no way to ask for less (Z9).
-Rule 2: a refusal is what the broker said, or what no further try can change. A connection that merely
+Rule 1: certificates are always verified; there is no way to ask for less (Z9). The host's name must be among
+        the certificate's alternative names: its common name is free text that many authorities do not check.
+Rule 2: a client's private key must be the operator's own file, or a secret that the platform mounted.
+Rule 3: a refusal is what the broker said, or what no further try can change. A connection that merely
         broke while logging in is not one, although pika calls that a probable authentication error.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import ssl
@@ -18,6 +21,7 @@ import pika
 from pika import exceptions
 
 from chronicle.errors import BrokerRefused, NoSuchQueue, OperatorError, SettingError
+from chronicle.files import open_own
 from chronicle.transports.rabbitmq.address import Address, address_of
 from chronicle.transports.seam import Connector, Tls
 
@@ -75,15 +79,26 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
         raise SettingError(
             f"--tls-ca: no certificate can be read from {tls.ca!r}", "it must be a readable PEM file"
         ) from None
+    context.hostname_checks_common_name = False
     if tls.cert:
-        try:
-            context.load_cert_chain(tls.cert, tls.key, password=_no_password)
-        except (OSError, ssl.SSLError):
-            raise SettingError(
-                f"--tls-cert, --tls-key: {tls.cert!r} and its key cannot be read or do not belong together",
-                "both must be readable PEM files; without --tls-key the key is in the certificate's file",
-            ) from None
+        _load_client(context, tls.cert, tls.key)
     return context
+
+
+def _load_client(context: ssl.SSLContext, cert: str, key: str | None) -> None:
+    option = "--tls-key" if key else "--tls-cert"
+    try:
+        descriptor = open_own(key or cert, os.O_RDONLY, kind=f"{option}: the key in", mounted=True)
+        try:
+            # By its descriptor: what was checked is what is read.
+            context.load_cert_chain(cert, f"/dev/fd/{descriptor}", password=_no_password)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):  # ssl.SSLError is an OSError
+        raise SettingError(
+            f"--tls-cert, --tls-key: {cert!r} and its key cannot be read or do not belong together",
+            "both must be readable PEM files; without --tls-key the key is in the certificate's file",
+        ) from None
 
 
 def _no_password() -> str:

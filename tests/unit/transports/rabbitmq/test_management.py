@@ -113,7 +113,7 @@ def test_the_certificate_is_verified(tmp_path: Path) -> None:
     """Z9: by the authority that vouches for the broker, and for the host's name."""
     certs = make_certs(tmp_path)
     trusting = tls_context(Tls(ca=str(certs.ca)))
-    for pair, trusted in ((certs.server, True), (certs.wrong_host, False)):
+    for pair, trusted in ((certs.server, True), (certs.wrong_host, False), (certs.only_common_name, False)):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pair.cert, pair.key)
         with serving(context) as (port, asked):

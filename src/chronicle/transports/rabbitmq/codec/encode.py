@@ -29,6 +29,7 @@ from chronicle.transports.rabbitmq.codec.decode import (
 )
 
 PERSISTENT: Final = 2
+MAX_DIGITS: Final = 10  # of 31 bits
 
 _U8: Final = Struct(">B").pack
 _U16: Final = Struct(">H").pack
@@ -100,7 +101,7 @@ def _value(value: Any, depth: int) -> bytes:
         case Decimal():
             return _decimal(value)
         case datetime():
-            return _moment(timegm(value.utctimetuple()))
+            return _moment(_seconds(value))
         case list() | tuple():
             _check_depth(depth + 1)
             return b"A" + _block(b"".join(_value(item, depth + 1) for item in value))
@@ -124,9 +125,16 @@ def _moment(seconds: int) -> bytes:
     return b"T" + _U64(seconds)
 
 
+def _seconds(value: datetime) -> int:
+    try:
+        return timegm(value.utctimetuple())
+    except OverflowError:
+        raise InvalidMessage("a header is a time beyond the calendar, which AMQP cannot carry") from None
+
+
 def _decimal(value: Decimal) -> bytes:
     sign, digits, exponent = value.as_tuple()
-    if isinstance(exponent, int) and -255 <= exponent <= 0:
+    if isinstance(exponent, int) and -255 <= exponent <= 0 and len(digits) <= MAX_DIGITS:
         unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
         if -(2**31) <= unscaled < 2**31:
             return b"D" + _DECIMAL(-exponent, unscaled)

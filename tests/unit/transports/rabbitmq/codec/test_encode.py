@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -81,7 +81,9 @@ def test_a_float_is_carried_where_pika_gives_up() -> None:
         {"k": -(2**63) - 1},
         {"k": Decimal("1e5")},
         {"k": datetime(1969, 12, 31, tzinfo=UTC)},
+        {"k": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14)))},
         {"k": Decimal("NaN")},
+        {"k": Decimal("9" * 5000)},
         {"k": Decimal(2**31)},
         {"k": "\ud800" + SECRET},
         {SECRET * 20: 1},
