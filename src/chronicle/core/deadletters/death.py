@@ -159,16 +159,6 @@ def revived(headers: Facts) -> dict[str, Any]:
     return {**undead(headers), REDRIVES: min(count(headers.get(REDRIVES)) + 1, MOST)}
 
 
-def breaks_the_broker(headers: Facts) -> bool:
-    """Whether x-death is a list of anything but tables, which only a producer can have written.
-
-    RabbitMQ 3.10 fails on such a list when it dead-letters the message: a classic queue crashes, and from a
-    quorum queue the message is gone.
-    """
-    deaths = headers.get("x-death")
-    return isinstance(deaths, list) and not all(isinstance(death, dict) for death in deaths)
-
-
 def capped(text: str) -> str:
     """At most LONGEST bytes, cut between characters; lone surrogates, which no broker takes, are replaced."""
     raw = text.encode("utf-8", "replace")

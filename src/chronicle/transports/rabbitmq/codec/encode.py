@@ -29,6 +29,7 @@ from chronicle.transports.rabbitmq.codec.decode import (
 )
 
 PERSISTENT: Final = 2
+_FRAME_ROOM: Final = 20  # of a content header's frame: its own eight bytes, and twelve before the flags
 
 _U8: Final = Struct(">B").pack
 _U16: Final = Struct(">H").pack
@@ -74,6 +75,11 @@ def relabelled(raw: bytes, headers: Mapping[str, Any], without: Collection[bytes
     if pieces.get("user_id", b"")[1:] != user.encode():
         pieces.pop("user_id", None)
     return _joined(pieces)
+
+
+def fits_frame(envelope: bytes, frame_max: int) -> bool:
+    """Whether a client may send this envelope: AMQP does not split it, and a broker hangs up on more."""
+    return len(envelope) + _FRAME_ROOM <= frame_max
 
 
 def encode_table(table: Mapping[Any, Any], depth: int = 1) -> bytes:
