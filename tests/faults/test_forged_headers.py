@@ -1,14 +1,14 @@
 """Nothing that a stranger writes into a header holds up other messages, loses one, or crashes the broker.
 
-A stranger may publish to one exchange and do nothing else. Every message here but the good ones has a body that
-is no JSON, so that it is tried twice and then dead-lettered; its headers are made to prevent that (RB11, Z16).
+A stranger may publish to one exchange and do nothing else. Every message here but the good ones has a body
+that is no JSON, so that it is tried twice and then dead-lettered; its headers are made to prevent that.
+Issue 10, row 1; RB11, RB12, Z16.
 """
 
 from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -82,7 +82,7 @@ def found(stage: Stage, bodies: list[bytes], *queues: str) -> Counter[bytes]:
     return taken
 
 
-def test_R_10_1_a_message_nobody_can_move_does_not_hold_a_slot(stage: Stage) -> None:
+def test_a_message_nobody_can_move_does_not_hold_a_slot(stage: Stage) -> None:
     """As many as the prefetch, and more: they are put aside loudly, and go back when the process ends."""
     for number in range(3 * SLOTS + 1):
         raw_amqp.publish(stage.queues, stage.queue, b"bad %d" % number, BROKEN)
@@ -93,14 +93,14 @@ def test_R_10_1_a_message_nobody_can_move_does_not_hold_a_slot(stage: Stage) -> 
     finish(process, 4)
     (line, *_) = process.lines("message.put_aside")
     assert line["level"] == "error"
-    assert "forged x-death" in line["reason"]
+    assert "its x-death header" in line["reason"]
     assert "is gone" in line["reason"]
     assert counted(process) == {"received": 114, "ack": 100, "nack": 7, "requeued": 7}
     assert (stopped(process)["put_aside"], stopped(process)["unfinished"]) == (7, 7)
     assert sorted(left.body for left in stage.left(7)) == [b"bad %d" % number for number in range(7)]
 
 
-def test_R_10_1_a_message_the_broker_cannot_move_is_moved_by_us(stage: Stage) -> None:
+def test_a_message_the_broker_cannot_move_is_moved_by_us(stage: Stage) -> None:
     """To the queue's own dead letters, confirmed, without the header that would break the broker."""
     dead = stage.queues.declare(dead_letter_queue(stage.queue))
     for number in range(3 * SLOTS + 1):
@@ -121,7 +121,7 @@ def test_R_10_1_a_message_the_broker_cannot_move_is_moved_by_us(stage: Stage) ->
 
 
 @pytest.mark.parametrize("has_dlq", [False, True], ids=["no dlq", "dlq"])
-def test_R_10_1_whatever_the_headers_say_the_rest_goes_on(stage: Stage, has_dlq: bool) -> None:
+def test_whatever_the_headers_say_the_rest_goes_on(stage: Stage, has_dlq: bool) -> None:
     """Every forgery at once, where the broker dead-letters: none is lost, none is tried for ever."""
     dlq = [stage.queues.declare(dead_letter_queue(stage.queue))] if has_dlq else []
     bodies = publish_poison(stage, stage.queue, stage.dead)
@@ -137,7 +137,7 @@ def test_R_10_1_whatever_the_headers_say_the_rest_goes_on(stage: Stage, has_dlq:
         assert aside == 1  # its headers fill a frame, so that nobody can send them
 
 
-def test_R_10_1_with_counted_retries(stage: Stage) -> None:
+def test_with_counted_retries(stage: Stage) -> None:
     """The courier moves them, first to a retry queue, without what would break the broker there."""
     dlq = prepare(stage.queues, stage.queue)
     bodies = publish_poison(stage, stage.queue, stage.dead)
@@ -150,8 +150,8 @@ def test_R_10_1_with_counted_retries(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("forgery", ["a broken x-death that is not decoded", "a loop that is not decoded"])
-def test_R_10_1_a_retry_does_not_trust_what_cannot_be_decoded(stage: Stage, forgery: str) -> None:
-    """RB12: the wait in a retry queue ends by expiry, where a forged loop makes the broker delete a message."""
+def test_a_retry_does_not_trust_what_cannot_be_decoded(stage: Stage, forgery: str) -> None:
+    """RB12: a wait ends by expiry, and there a forged loop makes the broker delete the message."""
     dlq = prepare(stage.queues, stage.queue)
     raw_amqp.publish(stage.queues, stage.queue, GOOD, forged(stage.queue, stage.dead)[forgery])
     process = stage.start("no", *options(2))
@@ -161,7 +161,7 @@ def test_R_10_1_a_retry_does_not_trust_what_cannot_be_decoded(stage: Stage, forg
 
 
 @pytest.mark.parametrize("quorum", [False, True], ids=["classic", "quorum"])
-def test_R_10_1_inside_the_loop_of_proca(
+def test_inside_the_loop_of_proca(
     rabbit: Broker, chronicle: StartChronicle, tmp_path: Path, quorum: bool
 ) -> None:
     """The fail queue survives them too: what would crash it when the wait is over is never rejected."""
@@ -175,7 +175,7 @@ def test_R_10_1_inside_the_loop_of_proca(
     assert set(found(stage, bodies, loop.queue, loop.fail)) == set(bodies)
 
 
-def test_R_10_1_a_user_that_may_only_read(rabbit: Broker, stage: Stage) -> None:
+def test_a_user_that_may_only_read(rabbit: Broker, stage: Stage) -> None:
     """The documented permissions: nothing can be moved by us, and nothing else waits for that."""
     stage.queues.declare(dead_letter_queue(stage.queue))
     user = stage.queue.rpartition(".")[2]
@@ -194,18 +194,16 @@ def test_R_10_1_a_user_that_may_only_read(rabbit: Broker, stage: Stage) -> None:
     assert len(stage.left(3 * SLOTS)) == 3 * SLOTS
 
 
-def test_R_10_1_many_more_than_the_prefetch(rabbit: Broker, stage: Stage) -> None:
+def test_many_more_than_the_prefetch(stage: Stage) -> None:
     """There is no number of them that stops the rest, and no more consumers than the prefetch."""
-    number = 300
-    with_header: Callable[[int], None] = lambda at: raw_amqp.publish(  # noqa: E731
-        stage.queues, stage.queue, b"bad %d" % at, BROKEN
-    )
+    number = 30 * SLOTS
     for at in range(number):
-        with_header(at)
+        raw_amqp.publish(stage.queues, stage.queue, b"bad %d" % at, BROKEN)
     stage.publish(*map(good, range(NUMBER)))
     process = stage.start("yes", "--on-invalid", "dead-letter")
     wait_for_good(stage)
-    assert stage.queues.consumers(stage.queue) <= SLOTS
+    if "classic" in stage.queue:  # a quorum queue counts a cancelled one until all it was sent is settled
+        assert stage.queues.consumers(stage.queue) <= SLOTS
     finish(process, 4)
     assert stopped(process)["put_aside"] == number
     assert len(stage.left(number)) == number

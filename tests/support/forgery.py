@@ -1,4 +1,4 @@
-"""Headers that a stranger might write, as they stand on the wire: whatever could mislead chronicle or a broker."""
+"""Headers that a stranger might write to mislead chronicle or a broker, as they are on the wire."""
 
 from __future__ import annotations
 
@@ -10,24 +10,16 @@ from support.raw_amqp import long, nested, short
 def forged(queue: str, fail: str) -> dict[str, bytes]:
     """Entries of a header table, by what is wrong with them; `fail` is where dead letters of `queue` go."""
     here, there = queue.encode(), fail.encode()
+    deaths = {name: short(b"x-death") + value for name, value in _deaths(here, there).items()}
+    broken, empty, large = deaths["a list of numbers"], deaths["an empty list"], _text(b"x" * 130_900)
     return {
-        **{f"x-death: {name}": short(b"x-death") + value for name, value in _deaths(here, there).items()},
-        "x-death twice, the broken one first": short(b"x-death")
-        + _list(_int(1))
-        + short(b"x-death")
-        + _list(),
-        "x-death twice, the broken one last": short(b"x-death")
-        + _list()
-        + short(b"x-death")
-        + _list(_int(1)),
-        "a broken x-death that is not decoded": short(b"x-death") + _list(_int(1)) + nested(100),
-        "a loop that is not decoded": short(b"x-death")
-        + _list(_died(here, b"expired", _int(1)))
-        + nested(100),
-        "a broken x-death in a full frame": (
-            short(b"x-death") + _list(_int(1)) + short(b"large") + _text(b"x" * 130_900)
-        ),
-        "a full frame": short(b"large") + _text(b"x" * 130_900),
+        **{f"x-death: {name}": entries for name, entries in deaths.items()},
+        "x-death twice, the broken one first": broken + empty,
+        "x-death twice, the broken one last": empty + broken,
+        "a broken x-death that is not decoded": broken + nested(100),
+        "a loop that is not decoded": deaths["a loop"] + nested(100),
+        "a broken x-death in a full frame": broken + short(b"large") + large,
+        "a full frame": short(b"large") + large,
         "x-first-death and x-last-death": b"".join(
             short(b"x-%s-death-%s" % (which, what)) + value
             for which in (b"first", b"last")
@@ -43,7 +35,7 @@ def forged(queue: str, fail: str) -> dict[str, bytes]:
                 "a text that is not UTF-8": _text(b"\xff\xfe"),
                 "a list": _list(_int(1), _text(b"x")),
                 "a table": _table(count=_int(1)),
-                "a float": b"d" + pack(">d", float("nan")),
+                "a float": b"d" + pack(">d", 1.5),
                 "nothing": b"V",
                 "a long text": _text(b"x" * 10_000),
             }.items()

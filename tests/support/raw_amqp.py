@@ -51,4 +51,4 @@ def publish(queues: Queues, queue: str, body: bytes, entries: bytes) -> None:
         ]
         connection._impl._output_marshaled_frames(frames)
         while not confirmed:
-            connection.process_data_events(time_limit=1)
+            connection.process_data_events(time_limit=0.01)

@@ -48,7 +48,7 @@ from chronicle.transports.seam import Closing, Connector, DeadLetterKeeper, Prom
 
 NAME = "rabbitmq"
 HOLDS = 600.0  # far below the broker's consumer_timeout, which closes the channel after half an hour (RB15)
-FORGED = "its forged x-death header would make the broker lose it"
+X_DEATH = "its x-death header would make the broker lose it"
 MOVED = (Action.DEAD_LETTER, Action.RETRY)
 ENDINGS = {
     Closing.LOST: RabbitEvent.FAILED,
@@ -240,7 +240,7 @@ class RabbitTransport:
         envelope = settlement.delivery.handle[2]
         if self._is_moving(tag) or mover is None:
             return False
-        broker_can = can_be_dead_lettered(envelope)
+        broker_can = can_be_dead_lettered(envelope, self._connector.queue)
         if courier is not None and courier.takes(settlement):
             if courier.send(tag, envelope, settlement):
                 return True
@@ -259,13 +259,13 @@ class RabbitTransport:
         if one.failure:
             self._put_aside(one.settlement, one.failure)
             return
-        one.settlement.verdict = broker_cannot_move(one.settlement.verdict, FORGED)
+        one.settlement.verdict = broker_cannot_move(one.settlement.verdict, X_DEATH)
         one.settlement.fate = Fate.DONE if ledger.ack(one.tag) else Fate.STALE
 
     def _put_aside(self, settlement: Settlement, why: str) -> None:
         """Leave it unacknowledged until the channel closes; its place in the prefetch is made up for."""
         assert self._windows is not None
-        settlement.verdict = nobody_can_move(settlement.verdict, f"{FORGED}, and {why}")
+        settlement.verdict = nobody_can_move(settlement.verdict, f"{X_DEATH}, and {why}")
         settlement.fate = Fate.ASIDE
         self._windows.put_aside(settlement.delivery.handle[3])
 

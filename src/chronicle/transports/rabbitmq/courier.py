@@ -171,7 +171,7 @@ class Courier:
         """Publish a delivery to where its verdict sends it; False if its envelope cannot be passed on."""
         delivery, verdict = settlement.delivery, settlement.verdict
         ours = failed(delivery, verdict.reason, self._connector.tag, int(self._clock() * 1000))
-        keeps_deaths = can_be_dead_lettered(envelope)
+        keeps_deaths = can_be_dead_lettered(envelope, delivery.queue)
         target = self._dead_letters
         if verdict.action is Action.RETRY:
             assert verdict.delay in self._connector.retry_delays, "a delay without a queue"

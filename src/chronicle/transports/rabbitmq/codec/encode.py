@@ -85,10 +85,12 @@ def fits_frame(envelope: bytes, frame_max: int) -> bool:
 def encode_table(table: Mapping[Any, Any], depth: int = 1) -> bytes:
     """The fields of a table, without its length."""
     _check_depth(depth)
-    return b"".join(_short(name, "a header's name") + _value(value, depth) for name, value in table.items())
+    return b"".join(
+        _short(name, "a header's name") + encode_value(value, depth) for name, value in table.items()
+    )
 
 
-def _value(value: Any, depth: int) -> bytes:
+def encode_value(value: Any, depth: int = 1) -> bytes:
     """A value after its type letter, with the letters RabbitMQ itself uses."""
     match value:
         case None:
@@ -109,7 +111,7 @@ def _value(value: Any, depth: int) -> bytes:
             return _moment(timegm(value.utctimetuple()))
         case list() | tuple():
             _check_depth(depth + 1)
-            return b"A" + _block(b"".join(_value(item, depth + 1) for item in value))
+            return b"A" + _block(b"".join(encode_value(item, depth + 1) for item in value))
         case Mapping():
             return b"F" + _block(encode_table(value, depth + 1))
     raise InvalidMessage(f"a header is a {type(value).__name__}, which AMQP cannot carry")
