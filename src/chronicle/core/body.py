@@ -19,6 +19,7 @@ import orjson
 from chronicle.errors import InvalidMessage
 
 MAX_DEPTH: Final = 200
+MAX_BODY: Final = 16 * 1024 * 1024  # bytes, unless the operator says otherwise
 
 # orjson turns whole numbers beyond 64 bits into floats. They have at least 19 digits, and looking for such
 # a run costs a third of the parsing, where a regular expression costs five times the parsing.

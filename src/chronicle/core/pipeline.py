@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from chronicle.core.body import parse
+from chronicle.core.body import MAX_BODY, parse
 from chronicle.core.delivery import Delivery, completed_cycles
 from chronicle.core.names import action_id_of
 from chronicle.core.outcome import Exhausted
@@ -54,7 +54,7 @@ class Pipeline:
     keys: KeyStore | None = None
     require_decryption: bool = False
     normalize_events: bool = False
-    max_body: int = 16 * 1024 * 1024
+    max_body: int = MAX_BODY
     max_retries: int | None = None
 
     def exhausted(self, delivery: Delivery) -> Exhausted | None:
