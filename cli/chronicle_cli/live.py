@@ -153,6 +153,7 @@ class LiveView:
             "retried": counters.retried,
             "dead-lettered": counters.dead_lettered,
             "dropped": counters.dropped,
+            "put aside": counters.put_aside,
             "late": counters.stale,
             "ack retries": counters.ack_retry,
             "reconnects": counters.reconnects,

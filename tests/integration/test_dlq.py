@@ -227,11 +227,11 @@ def test_a_missing_target_costs_nothing(house: DeadHouse) -> None:
     if house.queues is None:
         pytest.skip("the embedded queue makes a queue that is published to")
     house.die(1, x_chronicle_queue="no.such.queue")
-    alone = house.dlq_command("redrive")
+    alone = house.dlq_command("redrive", "--also", "no.such.queue")
     assert alone.code == 2
     assert "no queue 'no.such.queue'" in alone.err
     house.die(2)
-    said = house.dlq_command("redrive")
+    said = house.dlq_command("redrive", "--also", "no.such.queue")
     assert said.code == 1
     assert "no.such.queue" in said.out
     assert house.ids(house.queue) == [2]

@@ -186,7 +186,7 @@ def test_what_would_mislead_the_broker_stays_behind(line: Line) -> None:
     first = line.receive()
     # The broker takes the name of another user and copying orders from no test, so they are put in here.
     raw = encode({"kept": 1, "CC": [elsewhere], "x-delivery-count": 5}, {"expiration": "1", "user_id": "eve"})
-    first.handle = (*first.handle[:2], raw)
+    first.handle = (*first.handle[:2], raw, *first.handle[3:])
     line.settle(line.bury(first))
     letter = line.buried()
     assert letter.properties == {"delivery_mode": 2}
@@ -201,23 +201,26 @@ def test_headers_that_fill_a_frame_are_dead_lettered_by_the_broker(line: Line) -
     """No client can send them on; the verdict that is told is the one that was carried out."""
     line.publish(b"body", encode({"small": 1}, {}))
     first = line.receive()
-    first.handle = (*first.handle[:2], encode({"large": "x" * 131_072}, {}))
+    first.handle = (*first.handle[:2], encode({"large": "x" * 131_072}, {}), *first.handle[3:])
     (final,) = line.settle(line.retry(first))
     assert (final.fate, final.verdict.action) == (Fate.DONE, Action.DEAD_LETTER)
     assert "headers cannot be passed on" in final.verdict.reason
     assert line.queues.depth(line.waiting) == 0
 
 
-def test_RB11_headers_that_nobody_can_move_are_kept_back_and_requeued(line: Line) -> None:
-    """They fill a frame, and their forged x-death would make the broker lose them; never a hot loop."""
+def test_RB11_headers_that_nobody_can_move_are_put_aside(line: Line) -> None:
+    """They fill a frame, and their forged x-death would make the broker lose them; they come back later."""
     line.publish(b"body", encode({"x-death": [9]}, {}))
     first = line.receive()
     assert first.headers == {"x-death": [9]}
-    first.handle = (*first.handle[:2], encode({"large": "x" * 131_072}, {}))
-    assert list(line.transport.settle([line.retry(first)])) == []
-    (final,) = line.settle_nothing(1)
-    assert (final.fate, final.verdict.action, final.verdict.delay) == (Fate.DONE, Action.REQUEUE, 1.0)
-    assert "so it stays in its queue" in final.verdict.reason
+    full = encode({"x-death": [9], "large": "x" * 131_072}, {})
+    first.handle = (*first.handle[:2], full, *first.handle[3:])
+    (final,) = line.settle(line.retry(first))
+    assert final.fate is Fate.ASIDE
+    assert "so it is put aside and stays in its queue" in final.verdict.reason
+    assert list(line.transport.receive(1, 0.3)) == []
+    line.transport.close(Closing.LOST)
+    line.open()
     assert line.receive().redelivered
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chronicle.core.body import parse
+from chronicle.core.body import MAX_BODY, parse
 from chronicle.errors import InvalidMessage
 
 
@@ -14,10 +14,10 @@ def action_id_of(message: dict[str, Any]) -> int | None:
     return action_id if type(action_id) is int else None
 
 
-def names_in(body: bytes) -> tuple[int | None, str]:
-    """Action id and schema of an unparsed body; a body that cannot be read has neither."""
+def names_in(body: bytes, max_body: int = MAX_BODY) -> tuple[int | None, str]:
+    """Action id and schema of an unparsed body; one that is too large or cannot be read has neither."""
     try:
-        message = parse(body, len(body))
+        message = parse(body, max_body)
     except InvalidMessage:
         return None, ""
     if not isinstance(message, dict):

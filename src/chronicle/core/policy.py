@@ -217,12 +217,16 @@ def held(verdict: Verdict, longest: float) -> Verdict:
     return replace(verdict, delay=longest, reason=f"{verdict.reason}; {note}")
 
 
-def cannot_move(verdict: Verdict, obstacle: str, *, broker_can: bool) -> Verdict:
-    """What becomes of a message that cannot be moved as its verdict says.
+def cannot_move(verdict: Verdict, obstacle: str) -> Verdict:
+    """What becomes of a message that chronicle cannot move as it should: the broker dead-letters it."""
+    return Verdict(Action.DEAD_LETTER, f"{verdict.reason}; {obstacle}, so the broker dead-letters it")
 
-    The broker dead-letters it, if it can do that without losing it; otherwise it stays in its queue, and the
-    reason says so.
-    """
-    if broker_can:
-        return Verdict(Action.DEAD_LETTER, f"{verdict.reason}; {obstacle}, so the broker dead-letters it")
-    return Verdict(Action.REQUEUE, f"{verdict.reason}; {obstacle}, so it stays in its queue", None)
+
+def broker_cannot_move(verdict: Verdict, obstacle: str) -> Verdict:
+    """The verdict on a dead letter that chronicle has moved because the broker would lose it."""
+    return Verdict(Action.DEAD_LETTER, f"{verdict.reason}; {obstacle}, so chronicle moved a copy without it")
+
+
+def nobody_can_move(verdict: Verdict, obstacle: str) -> Verdict:
+    """The verdict on a dead letter that stays in its queue, unacknowledged, because nobody can move it."""
+    return replace(verdict, reason=f"{verdict.reason}; {obstacle}, so it is put aside and stays in its queue")

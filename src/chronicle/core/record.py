@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import orjson
 
-from chronicle.core.body import parse
+from chronicle.core.body import MAX_BODY, parse
 from chronicle.core.delivery import Delivery, Envelope
 from chronicle.core.json_tags import from_base64, tag, to_base64, untag
 from chronicle.errors import InvalidMessage
@@ -33,8 +33,13 @@ RESERVED: Final = frozenset(
 )  # fmt: skip
 
 
-def to_record(delivery: Delivery, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The delivery as a JSON object; `extra` is what the caller adds, such as a reason."""
+def to_record(
+    delivery: Delivery, extra: Mapping[str, Any] | None = None, max_body: int = MAX_BODY
+) -> dict[str, Any]:
+    """The delivery as a JSON object; `extra` is what the caller adds, such as a reason.
+
+    A body larger than `max_body` is in it, but not as text and JSON too.
+    """
     envelope = delivery.envelope
     metadata: dict[str, Any] = {"timestamp": delivery.timestamp, "counted": delivery.counted}
     if "stream" in delivery.origin and "id" in delivery.origin:
@@ -58,7 +63,7 @@ def to_record(delivery: Delivery, extra: Mapping[str, Any] | None = None) -> dic
             record[name] = tag(fact)
     if crowded:
         record["origin"] = tag(crowded)
-    record[body_name(delivery.transport)] = binary(delivery.body)
+    record[body_name(delivery.transport)] = binary(delivery.body, max_body)
     record["headers"] = tag(envelope.headers)
     record["properties"] = tag(envelope.properties)
     record["metadata"] = metadata
@@ -121,12 +126,14 @@ def dump(record: Mapping[str, Any]) -> bytes:
         return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def binary(raw: bytes) -> dict[str, Any]:
-    """Bytes as base64, and as text and JSON if they can be read."""
+def binary(raw: bytes, most: int = MAX_BODY) -> dict[str, Any]:
+    """Bytes as base64, and as text and JSON if they can be read and are no more than `most`."""
     shown: dict[str, Any] = {"base64": to_base64(raw)}
+    if len(raw) > most:
+        return shown
     try:
         shown["text"] = raw.decode()
-        shown["json"] = parse(raw, len(raw))
+        shown["json"] = parse(raw, most)
     except (UnicodeDecodeError, InvalidMessage):
         pass
     return shown

@@ -18,6 +18,7 @@ class Fate(StrEnum):
     DONE = "done"
     STALE = "stale"  # the connection it came on is gone: the broker redelivers it
     FAILED = "failed"  # the broker did not accept it: the message is still there
+    ASIDE = "aside"  # nobody can carry it out: unsettled until the connection ends, and in nobody's way
 
 
 @dataclass(slots=True, eq=False)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from time import time
 from typing import Any, Protocol
 
+from chronicle.core.body import MAX_BODY
 from chronicle.core.deadletters.conditions import Condition, matches
 from chronicle.core.deadletters.letter import Letter, letter_of
 from chronicle.core.deadletters.moves import Why
@@ -44,6 +45,7 @@ class Export:
         conditions: tuple[Condition, ...] = (),
         limit: int | None = None,
         drop: bool = False,
+        max_body: int = MAX_BODY,
         now: Callable[[], float] = time,
     ) -> None:
         self.tally = Tally()
@@ -53,6 +55,7 @@ class Export:
         self._conditions = conditions
         self._limit = limit
         self._drop = drop
+        self._max_body = max_body
         self._now = now
 
     def stop(self, reason: str) -> None:
@@ -74,10 +77,11 @@ class Export:
 
     def _work_on(self, batch: Sequence[Delivery]) -> None:
         now = int(self._now() * 1000)
-        pairs = [(delivery, letter_of(delivery, self._queue)) for delivery in batch]
+        pairs = [(delivery, letter_of(delivery, self._queue, self._max_body)) for delivery in batch]
         meant = [pair for pair in pairs if matches(pair[1], self._conditions, now)]
         if self._sink is not None and meant:
-            self._sink.write([to_record(delivery, story(letter)) for delivery, letter in meant])
+            records = [to_record(delivery, story(letter), self._max_body) for delivery, letter in meant]
+            self._sink.write(records)
         if self._drop and meant:
             if self._sink is not None:
                 self._sink.sync()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic, time
 from typing import Final
 
+from chronicle.core.body import MAX_BODY
 from chronicle.core.deadletters.death import revived
 from chronicle.core.deadletters.letter import Letter, letter_of
 from chronicle.core.deadletters.moves import Go, Move, RedrivePlan, Stay, Why, decide_move
@@ -27,7 +28,7 @@ from chronicle.transports.batches import BATCH, publish_batches
 from chronicle.transports.seam import Connector, Outgoing, Publisher, Reader
 
 NAMED: Final = 20  # letters that a report lists
-MOST_TARGETS: Final = 50  # each costs a connection, and a header can name any queue (Z16)
+HOMES: Final = 1000  # queues that are told apart: a header can name any
 
 
 @dataclass(slots=True)
@@ -39,6 +40,7 @@ class Tally:
     gone: Counter[str] = field(default_factory=Counter)  # by the queue they went to
     stays: Counter[Why] = field(default_factory=Counter)
     kept_back: list[tuple[Letter, Why]] = field(default_factory=list)  # some of those that matched and stay
+    homes: Counter[str] = field(default_factory=Counter)  # of those that stay for want of consent
     refusals: dict[str, BrokerRefused] = field(default_factory=dict)  # by the queue that refused
     stopped: str = ""  # the signal that ended it early
 
@@ -53,6 +55,8 @@ class Tally:
 
     def stay(self, letter: Letter, why: Why) -> None:
         self.stays[why] += 1
+        if why is Why.ELSEWHERE and (letter.home in self.homes or len(self.homes) < HOMES):
+            self.homes[letter.home] += 1
         if why is not Why.OTHER and len(self.kept_back) < NAMED:
             self.kept_back.append((letter, why))
 
@@ -69,6 +73,7 @@ class Redrive:
         limit: int | None = None,
         rate: float = float("inf"),
         dry_run: bool = False,
+        max_body: int = MAX_BODY,
         startup_timeout: float = 0.0,
         tell: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = monotonic,
@@ -81,6 +86,7 @@ class Redrive:
         self._plan = plan
         self._limit = limit
         self._dry_run = dry_run
+        self._max_body = max_body
         self._startup_timeout = startup_timeout
         self._tell = tell
         self._clock = clock
@@ -117,7 +123,7 @@ class Redrive:
         going: dict[str, list[tuple[Delivery, Letter]]] = {}
         self.tally.seen += len(batch)
         for delivery in batch:
-            letter = letter_of(delivery, self._connector.queue)
+            letter = letter_of(delivery, self._connector.queue, self._max_body)
             move: Move = decide_move(letter, self._plan, now)
             match move:
                 case Go(queue=queue):
@@ -156,11 +162,6 @@ class Redrive:
         if queue in self.tally.refusals:
             raise self.tally.refusals[queue]
         if queue not in self._publishers:
-            if len(self._publishers) >= MOST_TARGETS:
-                raise BrokerRefused(
-                    f"the dead letters name more than {MOST_TARGETS} queues they came from",
-                    "redrive them in parts with --match, or all to one queue with --to",
-                )
             connector = replace(self._connector, queue=queue)
             self._publishers[queue] = self._open.enter_context(
                 reached(connector, self._startup_timeout, self._tell, self._letters.serve)

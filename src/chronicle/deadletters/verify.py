@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from time import time
 from typing import Final
 
+from chronicle.core.body import MAX_BODY
 from chronicle.core.deadletters.conditions import Condition, matches
 from chronicle.core.deadletters.death import came_from, failed_again
 from chronicle.core.deadletters.letter import letter_of
@@ -43,6 +44,7 @@ class VerifyTransport:
         *,
         conditions: tuple[Condition, ...] = (),
         limit: int | None = None,
+        max_body: int = MAX_BODY,
         now: Callable[[], float] = time,
     ) -> None:
         """`reader` and `publisher` are for the dead-letter queue, `queue` is the one it belongs to."""
@@ -57,6 +59,7 @@ class VerifyTransport:
         self._consumer = consumer
         self._conditions = conditions
         self._limit = limit
+        self._max_body = max_body
         self._now = now
         self._taking = False
         self._left = 0  # may still be handed out on this connection
@@ -157,7 +160,8 @@ class VerifyTransport:
     def _is_meant(self, delivery: Delivery) -> bool:
         if not self._conditions:
             return True
-        return matches(letter_of(delivery, self._queue), self._conditions, self._milliseconds())
+        letter = letter_of(delivery, self._queue, self._max_body)
+        return matches(letter, self._conditions, self._milliseconds())
 
     def _published_again(self, failing: Sequence[Settlement]) -> Sequence[Settlement]:
         """Publish these with the new reason; returns those that could be. Raises ConnectionLost."""

@@ -11,14 +11,11 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import count
 
-from chronicle.core.deadletters.death import breaks_the_broker
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action
-from chronicle.core.policy import cannot_move, grown, held
+from chronicle.core.policy import grown, held
 from chronicle.core.settlement import Fate, Settlement
-from chronicle.transports.seam import DeadLetterKeeper, Promises
-
-FORGED = "its forged x-death header would make the broker lose it while dead-lettering it"
+from chronicle.transports.seam import Promises
 
 
 class Tries:
@@ -48,7 +45,6 @@ class Delays:
     def __init__(self, promises: Promises) -> None:
         self._keeps_delays = promises.delays
         self._holds = promises.holds
-        self._broker_moves = promises.dead_letters is DeadLetterKeeper.BROKER
         self._tries = None if promises.counts else Tries()
         self._ready: list[Settlement] = []
         self._sent: list[Settlement] = []  # given to the transport, and not known to be final
@@ -62,9 +58,6 @@ class Delays:
 
     def put(self, settlement: Settlement, now: float) -> None:
         verdict = settlement.verdict
-        is_moved = self._broker_moves and verdict.action is Action.DEAD_LETTER
-        if is_moved and breaks_the_broker(settlement.delivery.headers):
-            verdict = settlement.verdict = cannot_move(verdict, FORGED, broker_can=False)
         # A retry is always delayed by the transport itself (D-2).
         if verdict.action is not Action.REQUEUE or verdict.delay == 0:
             self._ready.append(settlement)

@@ -19,6 +19,7 @@ class Holdings:
         self.held: set[Delivery] = set()  # received and not settled
         self.running = 0  # handed to workers and not returned, on whatever connection
         self.unfinished = 0  # given back to the broker because this process ends
+        self.aside = 0  # on this connection, put aside by the transport: they go back when it closes
 
     def __len__(self) -> int:
         return len(self.held)
@@ -35,8 +36,19 @@ class Holdings:
         for settlement in settled:
             self.held.discard(settlement.delivery)
             self._counters.settled(settlement)
+            self.aside += settlement.fate is Fate.ASIDE
         self._observer.settled(settled)
         return any(settlement.fate is Fate.DONE for settlement in settled)
+
+    @property
+    def given_back(self) -> int:
+        """How many the broker has again when this process ends, unhandled."""
+        return self.unfinished + self.aside
+
+    def forget(self) -> None:
+        """The connection is gone: everything that came on it is the broker's again."""
+        self.held.clear()
+        self.aside = 0
 
     def given_up(self, left: Sequence[Settlement]) -> None:
         """These go back to the broker unhandled because this process ends."""

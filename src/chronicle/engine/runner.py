@@ -178,7 +178,7 @@ class Runner:
         if self._stopping():
             holdings.unfinished += unfinished
             self._leave([interrupted(delivery) for delivery in holdings.held])
-        holdings.held.clear()
+        holdings.forget()
 
     def _given_up(self, error: BrokerRefused | BrokerError) -> bool:
         """Whether the broker has sent unreadable data once too often (RB13); then the run is ended."""
@@ -392,7 +392,7 @@ class Runner:
     def _end(self) -> Ending:
         """Leave the syncer, and report how the run ended."""
         stuck, broken = self._leave_syncer()
-        unfinished = self._holdings.unfinished
+        unfinished = self._holdings.given_back
         ending = self._shutdown.concluded(unfinished, stuck=stuck, broken=broken)
         self.counters.inflight = self._holdings.running
         self._tell.stopped(ending, unfinished)

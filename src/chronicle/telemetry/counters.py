@@ -10,12 +10,12 @@ class Counters:
     """What happened so far. Only the pump writes here, so nothing is locked.
 
     `nack` is what was requeued, retried or dead-lettered (R-004-41). `stale` are results that came after
-    their connection was gone, `ack_retry` verdicts the broker did not accept, `sealed` messages passed on
-    without being decrypted.
+    their connection was gone, `ack_retry` verdicts the broker did not accept, `put_aside` dead letters that
+    nobody can move, `sealed` messages passed on without being decrypted.
     """
 
-    __slots__ = ("ack", "ack_retry", "dead_lettered", "dropped", "inflight", "nack", "queued", "received",
-                 "reconnects", "requeued", "retried", "sealed", "stale", "states")  # fmt: skip
+    __slots__ = ("ack", "ack_retry", "dead_lettered", "dropped", "inflight", "nack", "put_aside", "queued",
+                 "received", "reconnects", "requeued", "retried", "sealed", "stale", "states")  # fmt: skip
 
     def __init__(self) -> None:
         self.queued = 0
@@ -27,6 +27,7 @@ class Counters:
         self.dead_lettered = 0
         self.dropped = 0
         self.ack_retry = 0
+        self.put_aside = 0
         self.reconnects = 0
         self.inflight = 0
         self.stale = 0
@@ -61,6 +62,8 @@ class Counters:
             self.stale += 1
         elif fate is Fate.FAILED:
             self.ack_retry += 1
+        elif fate is Fate.ASIDE:
+            self.put_aside += 1
 
     @property
     def handled(self) -> int:
@@ -79,6 +82,7 @@ class Counters:
             "dead_lettered": self.dead_lettered,
             "dropped": self.dropped,
             "ack_retry": self.ack_retry,
+            "put_aside": self.put_aside,
             "reconnects": self.reconnects,
             "inflight": self.inflight,
             "stale": self.stale,

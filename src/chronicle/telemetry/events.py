@@ -32,6 +32,7 @@ RETRIED: Final = "message.retried"
 DEAD_LETTERED: Final = "message.dead_lettered"
 DROPPED: Final = "message.dropped"
 LEFT: Final = "message.left"
+PUT_ASIDE: Final = "message.put_aside"
 STALE: Final = "message.stale"
 SETTLE_FAILED: Final = "message.settle_failed"
 FATAL: Final = "syncer.fatal"
@@ -152,6 +153,8 @@ def _name(settlement: Settlement) -> tuple[str, int]:
         return STALE, logging.WARNING
     if settlement.fate is Fate.FAILED:
         return SETTLE_FAILED, logging.ERROR
+    if settlement.fate is Fate.ASIDE:
+        return PUT_ASIDE, logging.ERROR
     name, level = _NAMES[action]
     # An ack with a note, or of a message that failed (`--on-failure ack`), deserves a look.
     return name, max(level, logging.WARNING)

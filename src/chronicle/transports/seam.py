@@ -158,7 +158,9 @@ class Transport(Protocol):
 
         A verdict that needs the broker's confirmation (a publish, a commit) becomes final in a later call.
         A delay is a number of seconds by now. LEAVE means that the delivery will not be handled here: it goes
-        back as it came. Raises ConnectionLost; what was not returned by then is still with the broker.
+        back as it came. What nobody can carry out comes back as ASIDE: it stays unsettled until the
+        connection ends, and takes nobody's place. Raises ConnectionLost; what was not returned by then is
+        still with the broker.
         """
 
     def is_empty(self) -> bool | None:

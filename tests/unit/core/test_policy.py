@@ -27,10 +27,12 @@ from chronicle.core.policy import (
     OnFailure,
     OnInvalid,
     Policy,
+    broker_cannot_move,
     cannot_move,
     decide,
     grown,
     held,
+    nobody_can_move,
 )
 from chronicle.errors import Ask, DeadLetter, Drop, Retry
 
@@ -297,14 +299,17 @@ class TestWhatABrokerCannotDo:
 
     MOVED = Verdict(Action.DEAD_LETTER, WHY)
 
-    def test_RB11_a_message_that_nobody_can_move_stays_and_waits_longer_and_longer(self) -> None:
-        assert cannot_move(self.MOVED, "forged", broker_can=False) == Verdict(
-            Action.REQUEUE, f"{WHY}; forged, so it stays in its queue", None
+    def test_RB11_what_only_chronicle_can_move_and_what_nobody_can_is_still_a_dead_letter(self) -> None:
+        assert broker_cannot_move(self.MOVED, "forged") == Verdict(
+            Action.DEAD_LETTER, f"{WHY}; forged, so chronicle moved a copy without it"
+        )
+        assert nobody_can_move(self.MOVED, "forged") == Verdict(
+            Action.DEAD_LETTER, f"{WHY}; forged, so it is put aside and stays in its queue"
         )
 
     def test_a_copy_that_cannot_be_made_leaves_the_moving_to_the_broker(self) -> None:
         asked = Verdict(Action.RETRY, WHY, 5.0)
-        assert cannot_move(asked, "too large", broker_can=True) == Verdict(
+        assert cannot_move(asked, "too large") == Verdict(
             Action.DEAD_LETTER, f"{WHY}; too large, so the broker dead-letters it"
         )
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronicle.core.delivery import Delivery, Envelope
+from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action, Failed, Verdict
 from chronicle.core.settlement import Settlement
 from chronicle.engine.delays import Delays
-from chronicle.transports.seam import DeadLetterKeeper, Promises
+from chronicle.transports.seam import Promises
 from support.samples import delivery
 
 PLAIN = Promises("plain")  # neither keeps delays nor counts tries, like RabbitMQ
@@ -113,23 +113,3 @@ def test_a_broker_that_keeps_delays_itself_keeps_them_as_long_as_asked() -> None
     shelf = Delays(Promises("local", delays=True, counts=True))
     shelf.put(verdict(delay=3600.0), now=0)
     assert [back.verdict.delay for back in shelf.due(now=0)] == [3600.0]
-
-
-def test_RB11_a_dead_letter_the_broker_would_lose_stays_in_its_queue() -> None:
-    """Where the broker moves dead letters, a forged list in x-death makes it a requeue that grows."""
-    forged = delivery(b"x", envelope=Envelope({"x-death": [9]}))
-    shelf = Delays(Promises("rabbitmq", dead_letters=DeadLetterKeeper.BROKER))
-    shelf.put(verdict(Action.DEAD_LETTER, given=forged), now=0)
-    assert shelf.due(now=0) == []
-    (kept,) = shelf.due(now=3600)
-    assert kept.verdict.action is Action.REQUEUE
-    assert "x-death" in kept.verdict.reason
-
-
-@pytest.mark.parametrize("deaths", [[], "9", {"count": 9}, [{"count": 9}], None])
-def test_RB11_any_other_x_death_is_no_obstacle(deaths: object) -> None:
-    shelf = Delays(Promises("rabbitmq", dead_letters=DeadLetterKeeper.BROKER))
-    shelf.put(
-        verdict(Action.DEAD_LETTER, given=delivery(b"x", envelope=Envelope({"x-death": deaths}))), now=0
-    )
-    assert [settlement.verdict.action for settlement in shelf.due(now=0)] == [Action.DEAD_LETTER]

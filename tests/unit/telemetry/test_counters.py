@@ -35,7 +35,9 @@ def test_r_004_40_41_a_verdict_that_was_carried_out_is_counted_by_its_action(
 
 
 @pytest.mark.parametrize("action", [action for action in Action if action is not Action.LEAVE])
-@pytest.mark.parametrize(("fate", "counted"), [(Fate.STALE, "stale"), (Fate.FAILED, "ack_retry")])
+@pytest.mark.parametrize(
+    ("fate", "counted"), [(Fate.STALE, "stale"), (Fate.FAILED, "ack_retry"), (Fate.ASIDE, "put_aside")]
+)
 def test_d_19_a_verdict_that_was_not_carried_out_counts_as_nothing_else(
     action: Action, fate: Fate, counted: str
 ) -> None:

@@ -99,7 +99,7 @@ def export(
     aim = aim_of(ctx)
     sink = Stdout() if file == STDOUT else LazyFile(file, new=True)
     with aim.read(limit, ctx.params["max_deliveries"]) as letters:
-        work = Export(letters, aim.queue, sink, conditions=conditions, limit=limit)
+        work = Export(letters, aim.queue, sink, conditions=conditions, limit=limit, max_body=aim.max_body)
         tally = carried_out(work, sink, aim, letters.present, "written")
     if tally.seen and aim.marks:
         report.note(aim.marks)
@@ -149,7 +149,9 @@ def drop(
         if letters.present and not yes and not agreed(letters.present, aim, conditions, kept):
             click.echo("nothing dropped")
             return Exit.DONE
-        work = Export(letters, aim.queue, sink, conditions=conditions, limit=limit, drop=True)
+        work = Export(
+            letters, aim.queue, sink, conditions=conditions, limit=limit, drop=True, max_body=aim.max_body
+        )
         tally = carried_out(work, sink, aim, letters.present, "dropped")
     where = "" if sink is None or not tally.moved else f"; a copy is in {sink.path}"
     return ending(tally, aim, f"dropped from {aim.dead}{where}")

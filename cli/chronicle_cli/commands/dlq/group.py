@@ -19,7 +19,7 @@ from chronicle.transports.seam import Reader
 from chronicle_cli import report
 from chronicle_cli.commands.dlq import options as dlq_options
 from chronicle_cli.commands.dlq.export import drop, export
-from chronicle_cli.commands.dlq.options import aim_of
+from chronicle_cli.commands.dlq.options import Aim, aim_of
 from chronicle_cli.commands.dlq.redrive import redrive
 from chronicle_cli.commands.dlq.view import Shown, revealed, shown, summary, summary_lines
 from chronicle_cli.help import Command, write_examples
@@ -82,8 +82,8 @@ def listing(
         found: list[Shown] = []
         while seen < limit and (batch := letters.read(limit - seen, TURN)) is not None:
             seen += len(batch)
-            meant = (one for one in batch if matches(letter_of(one, aim.queue), conditions, now))
-            found += [shown(one, aim.queue) for one in meant]
+            looked_at = (shown(one, aim.queue, aim.max_body) for one in batch)
+            found += [one for one in looked_at if matches(one.letter, conditions, now)]
     facts = summary(aim.queue, aim.dead, letters.present, seen, found)
     if as_json:
         click.echo(dump(facts))
@@ -120,9 +120,10 @@ def show(
     ahead = limit if not conditions else AHEAD
     count = 0
     with aim.read(ahead, ctx.params["max_deliveries"]) as letters:
-        for delivery in matching(letters, aim.queue, conditions, limit, now):
+        for delivery in matching(letters, aim, conditions, limit, now):
             count += 1
-            tell(shown(delivery, aim.queue), delivery if reveal else None, now, as_json=as_json)
+            one = shown(delivery, aim.queue, aim.max_body)
+            tell(one, to_record(delivery, max_body=aim.max_body) if reveal else None, now, as_json=as_json)
     if not as_json:
         click.echo(f"{count} shown of {letters.present} in {aim.dead}")
     if count and aim.marks:
@@ -130,24 +131,23 @@ def show(
     return Exit.DONE
 
 
-def tell(one: Shown, delivery: Delivery | None, now: int, *, as_json: bool) -> None:
-    """One dead letter; with the delivery itself, everything."""
+def tell(one: Shown, record: dict[str, Any] | None, now: int, *, as_json: bool) -> None:
+    """One dead letter; with its record, everything."""
     if as_json:
-        record = {} if delivery is None else {"record": to_record(delivery)}
-        click.echo(dump(one.facts() | record))
+        click.echo(dump(one.facts() | ({} if record is None else {"record": record})))
         return
-    lines = [*one.lines(now), *(revealed(delivery) if delivery is not None else ()), ""]
+    lines = [*one.lines(now), *(revealed(record) if record is not None else ()), ""]
     click.echo("\n".join(lines))
 
 
 def matching(
-    letters: Reader, queue: str, conditions: tuple[Condition, ...], limit: int, now: int
+    letters: Reader, aim: Aim, conditions: tuple[Condition, ...], limit: int, now: int
 ) -> Iterator[Delivery]:
     """The oldest that match; only as many are looked at as needed."""
     found = 0
     while found < limit and (batch := letters.read(limit - found, TURN)) is not None:
         for delivery in batch:
-            if matches(letter_of(delivery, queue), conditions, now):
+            if matches(letter_of(delivery, aim.queue, aim.max_body), conditions, now):
                 found += 1
                 yield delivery
 

@@ -16,7 +16,7 @@ from chronicle.transports.seam import Connector, Reader
 from chronicle_cli import options, report
 from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Decorator, Group, option, stack
-from chronicle_cli.params import POSITIVE, refuse
+from chronicle_cli.params import POSITIVE, SIZE, refuse
 from chronicle_cli.settings import Where, check_name
 
 
@@ -53,7 +53,12 @@ dlq = option(
     Group.WHERE, "--dlq", metavar="NAME", envvar="CHRONICLE_DLQ",
     help="The queue that keeps the dead letters.  [default: QUEUE.dlq]",
 )  # fmt: skip
-where = stack(options.where, dlq, options.startup_timeout)
+max_body = option(
+    Group.WORK, "--max-body", type=SIZE, default="16MiB", metavar="SIZE", envvar="CHRONICLE_MAX_BODY",
+    help="A dead letter with a larger body is not parsed: it has no id and no schema to show or to match. "
+    "With --verify it is bad input, as in `chronicle consume`.",
+)  # fmt: skip
+where = stack(options.where, dlq, options.startup_timeout, max_body)
 match = option(
     Group.WORK, "--match", "conditions", type=Matching(), multiple=True, metavar="CONDITION",
     envvar="CHRONICLE_DLQ_MATCH",
@@ -93,6 +98,7 @@ class Aim:
     where: Where
     dead: str
     startup_timeout: float
+    max_body: int
 
     @property
     def queue(self) -> str:
@@ -126,4 +132,4 @@ def aim_of(ctx: click.Context) -> Aim:
     report.note(found.notice)
     report.warn(*found.warnings)
     quiet_clients()
-    return Aim(found, dead, ctx.params["startup_timeout"])
+    return Aim(found, dead, ctx.params["startup_timeout"], ctx.params["max_body"])

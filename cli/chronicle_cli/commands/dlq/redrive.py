@@ -39,12 +39,17 @@ chronicle dlq redrive --queue cus.12.deliver --to cus.12.repair --match schema=p
 chronicle dlq redrive --queue cus.12.deliver --verify my_crm:sync --keys keys.json
 """
 TRYING: Final = Policy(OnFailure.DEAD_LETTER, OnInvalid.DEAD_LETTER, OnException.FAIL, trial=True)
-MOVING: Final = ("to", "rate", "max_redrives", "dry_run")
+MOVING: Final = ("also", "to", "rate", "max_redrives", "dry_run")
 VERIFYING: Final = ("app_dir", "concurrency", "schema", "keys", "sign_keys", "require_decryption",
-                    "normalize_events", "max_body", "log_format", "log_level", "live",
-                    "drain_timeout")  # fmt: skip
+                    "normalize_events", "log_format", "log_level", "live", "drain_timeout")  # fmt: skip
 
 moving = stack(
+    option(
+        Group.WORK, "--also", metavar="NAME", multiple=True, envvar="CHRONICLE_DLQ_ALSO",
+        help="Also bring back those that came from this queue, to it. Without this, only those of --queue "
+        "go: a producer can write any name into a header. May be repeated; in the variable, separate them "
+        "with spaces.",
+    ),
     option(
         Group.WORK, "--to", metavar="NAME", envvar="CHRONICLE_DLQ_TO",
         help="Send them to this queue instead of back to where each came from.",
@@ -70,8 +75,7 @@ verify = option(
 )  # fmt: skip
 work = stack(
     options.app_dir, options.concurrency, options.schema, options.keys, options.sign_key,
-    options.require_decryption, options.normalize_events, options.max_body, options.drain_timeout,
-    options.output,
+    options.require_decryption, options.normalize_events, options.drain_timeout, options.output,
 )  # fmt: skip
 
 
@@ -86,6 +90,8 @@ work = stack(
 @click.pass_context
 def redrive(ctx: click.Context, /, verify: str | None, **_: Any) -> int:
     """Bring dead letters back to the queue they came from.
+
+    Those that came from --queue go. Others are counted and named, and go where --also or --to says.
 
     Each is published with its exact body, confirmed by the broker, and then removed: whatever happens, it is
     in one of the queues; at worst a few are in both. Those that were there at the start are moved; one that
@@ -115,7 +121,13 @@ def redriven(ctx: click.Context, aim: Aim) -> int:
     if to == aim.dead or aim.dead == aim.queue:
         raise SettingError("the dead letters would go to the queue they are in", "name another queue")
     dry_run: bool = values["dry_run"]
-    plan = RedrivePlan(values["conditions"], to or "", values["max_redrives"])
+    also: tuple[str, ...] = values["also"]
+    for name in also:
+        check_name("--also", name)
+    if to is not None and also:
+        raise SettingError("--also has no effect with --to: all go to one queue", "leave out one of the two")
+    homes = frozenset((aim.queue, *also))
+    plan = RedrivePlan(homes, values["conditions"], to or "", values["max_redrives"])
     with aim.read(values["limit"] if dry_run else AHEAD, values["max_deliveries"]) as letters:
         run = Redrive(
             letters,
@@ -124,6 +136,7 @@ def redriven(ctx: click.Context, aim: Aim) -> int:
             limit=values["limit"],
             rate=values["rate"] or float("inf"),
             dry_run=dry_run,
+            max_body=aim.max_body,
             startup_timeout=aim.startup_timeout,
             tell=report.warn,
         )
@@ -170,6 +183,7 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
         aim.where.tag,
         conditions=conditions,
         limit=ctx.params["limit"],
+        max_body=aim.max_body,
     )
     job = Job(
         found,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from typing import Final
 
 from chronicle.core.deadletters.letter import Letter
+from chronicle.core.deadletters.moves import Why
 from chronicle.deadletters.redrive import Tally
 from chronicle.telemetry.events import label, number
 from chronicle_cli import report
 from chronicle_cli.commands.dlq.options import Aim
 from chronicle_cli.commands.dlq.view import counted
+
+HOMES_SHOWN: Final = 10
 
 
 def moved(tally: Tally, verb: str) -> str:
@@ -31,6 +35,11 @@ def stays(tally: Tally) -> Iterator[str]:
     more = tally.failed - len(tally.kept_back)
     if more > 0:
         yield f"  … and {more} more"
+    for queue, times in tally.homes.most_common(HOMES_SHOWN):
+        yield f"  {times} came from {label(queue)}: to bring them back there, name it with --also"
+    others = tally.stays[Why.ELSEWHERE] - sum(times for _, times in tally.homes.most_common(HOMES_SHOWN))
+    if others:
+        yield f"  {others} came from other queues"
     for queue, refusal in tally.refusals.items():
         yield f"  {label(queue)}: {refusal.problem}; {refusal.remedy}"
 

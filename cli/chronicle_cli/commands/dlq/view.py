@@ -20,7 +20,7 @@ from chronicle.core.body import parse
 from chronicle.core.deadletters.death import BROKERS, QUEUE
 from chronicle.core.deadletters.letter import Letter, letter_of
 from chronicle.core.delivery import Delivery, count, x_death
-from chronicle.core.record import dump, to_record
+from chronicle.core.record import dump
 from chronicle.core.units import format_duration
 from chronicle.errors import InvalidMessage
 from chronicle.proca.schema import ACTION, EVENT
@@ -32,6 +32,7 @@ OURS: Final = QUEUE.removesuffix("queue")  # what all headers of ours begin with
 HARMLESS: Final = frozenset(
     ("rejected", "expired", "maxlen", "delivery_limit", "the syncer returned False", "")
 )
+TOO_LARGE: Final = re.compile(r"the body has [0-9]{1,20} bytes, the limit is [0-9]{1,20}")
 SHOWN: Final = 10  # reasons in a summary
 PLAIN_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,60}")
 
@@ -90,14 +91,15 @@ class Shown:
         return [f"{name}, {self.schema}, {letter.size} bytes", *rows]
 
 
-def shown(delivery: Delivery, queue: str) -> Shown:
-    """What may be shown of this dead letter of `queue`."""
-    letter = letter_of(delivery, queue)
-    message = _message(delivery.body)
+def shown(delivery: Delivery, queue: str, max_body: int) -> Shown:
+    """What may be shown of this dead letter of `queue`; a larger body than `max_body` is not searched."""
+    letter = letter_of(delivery, queue, max_body)
+    message = _message(delivery.body, max_body)
 
     def safe(value: object) -> str:
         text = value if isinstance(value, str) else ""
-        return text if text in HARMLESS or text == queue else mask(text, message)
+        harmless = text in HARMLESS or text == queue or TOO_LARGE.fullmatch(text)
+        return text if harmless else mask(text, message)
 
     deaths = tuple(
         {
@@ -159,10 +161,9 @@ def summary_lines(facts: dict[str, Any], now: int, oldest: int | None) -> list[s
     return lines
 
 
-def revealed(delivery: Delivery) -> list[str]:
+def revealed(record: dict[str, Any]) -> list[str]:
     """The whole record, for somebody who explicitly asked for it."""
-    record = json.loads(dump(to_record(delivery)))
-    text = json.dumps(record, indent=2, ensure_ascii=False)
+    text = json.dumps(json.loads(dump(record)), indent=2, ensure_ascii=False)
     return [f"  {clean(line)}" for line in text.split("\n")]
 
 
@@ -191,8 +192,11 @@ def _utc(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-def _message(body: bytes) -> Any:
+def _message(body: bytes, max_body: int) -> Any:
+    """What a text is masked with; raw bytes, which withhold it, if the body is too large to be searched."""
+    if len(body) > max_body:
+        return body
     try:
-        return parse(body, len(body))
+        return parse(body, max_body)
     except InvalidMessage:
         return None

@@ -9,6 +9,7 @@ Rule 3: readers trust nothing: whatever a producer forged reads as a missing val
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -24,6 +25,7 @@ LAST: Final = "x-chronicle-last-failed-at"
 REDRIVES: Final = "x-chronicle-redrives"
 SAME_DEATH: Final = 1000  # milliseconds
 LONGEST: Final = 500  # bytes of a text
+_RETRY_QUEUE: Final = re.compile(r"\.retry\.[0-9a-z]+\Z")  # see topology.retry_queue_name
 MOST: Final = 2**31 - 1  # tries; a producer can write any number, and the next one up must fit a header
 
 # What the broker writes about a message's deaths; a redriven message starts without them.
@@ -114,12 +116,21 @@ def death_of(delivery: Delivery) -> Death:
 
 
 def came_from(delivery: Delivery, queue: str) -> str:
-    """The queue a dead letter died in: from our headers, else the broker's, else the one asked about.
+    """The queue a dead letter died in: by the broker's word, else by our header, else the one asked about.
 
-    Never the queue it is in: a syncer may have been run over the dead letters themselves.
+    Anybody can write our header, and the broker puts its own entry first; but a producer can write x-death
+    too (Z16), so whoever moves a letter asks whether the operator named that queue. The last rejection
+    counts: what expired may have waited in the fail queue of a retry loop, or in a retry queue of ours. Never
+    the queue it is in: a syncer may have been run over the dead letters themselves.
     """
-    told = [delivery.headers.get(QUEUE), *(entry.get("queue") for entry in x_death(delivery.headers))]
+    deaths = [entry for entry in x_death(delivery.headers) if not _is_a_wait(entry)]
+    rejected = [entry for entry in deaths if entry.get("reason") in ("rejected", "delivery_limit")]
+    told = [*(entry.get("queue") for entry in (*rejected, *deaths)), delivery.headers.get(QUEUE)]
     return next((name for name in map(_text, told) if name and name != delivery.queue), queue)
+
+
+def _is_a_wait(entry: Facts) -> bool:
+    return entry.get("reason") == "expired" and bool(_RETRY_QUEUE.search(_text(entry.get("queue"))))
 
 
 def failed_again(delivery: Delivery, reason: str, consumer: str, now: int, home: str) -> dict[str, Any]:
@@ -157,16 +168,6 @@ def undead(headers: Facts) -> dict[str, Any]:
 def revived(headers: Facts) -> dict[str, Any]:
     """The headers of a message that goes back to its queue: no deaths, one redrive more."""
     return {**undead(headers), REDRIVES: min(count(headers.get(REDRIVES)) + 1, MOST)}
-
-
-def breaks_the_broker(headers: Facts) -> bool:
-    """Whether x-death is a list of anything but tables, which only a producer can have written.
-
-    RabbitMQ 3.10 fails on such a list when it dead-letters the message: a classic queue crashes, and from a
-    quorum queue the message is gone.
-    """
-    deaths = headers.get("x-death")
-    return isinstance(deaths, list) and not all(isinstance(death, dict) for death in deaths)
 
 
 def capped(text: str) -> str:

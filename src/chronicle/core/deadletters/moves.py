@@ -1,6 +1,7 @@
 """What becomes of a dead letter in a redrive: where it goes, or why it stays.
 
-Rule 1: a letter goes back to the queue it came from, unless the operator names another one.
+Rule 1: a letter goes back to the queue it came from, if the operator has named that one, or to the one queue
+        named for all. What a header says alone moves nothing: a producer can write any (Z16).
 Rule 2: no cycles: a letter that was redriven as often as allowed stays, and none goes to the queue it is in.
 Rule 3: a letter whose headers cannot be read stays: sent again, it would lose them.
 """
@@ -19,6 +20,7 @@ class Why(StrEnum):
     """Why a dead letter stays where it is."""
 
     OTHER = "did not match"
+    ELSEWHERE = "from a queue that was not named"
     OFTEN = "redriven as often as --max-redrives allows"
     UNREADABLE = "with headers that cannot be read"
     UNSENDABLE = "with a header or of a size that the broker does not accept"
@@ -46,6 +48,7 @@ Move: TypeAlias = Go | Stay
 class RedrivePlan:
     """The operator's choices about a redrive."""
 
+    homes: frozenset[str]  # the queues that letters may go back to
     conditions: tuple[Condition, ...] = ()
     to: str = ""  # empty: each to where it came from
     max_redrives: int = 3
@@ -59,4 +62,6 @@ def decide_move(letter: Letter, plan: RedrivePlan, now: int) -> Move:
         return Stay(Why.UNREADABLE)
     if letter.death.redrives >= plan.max_redrives:
         return Stay(Why.OFTEN)
-    return Go(plan.to or letter.home)
+    if plan.to or letter.home in plan.homes:
+        return Go(plan.to or letter.home)
+    return Stay(Why.ELSEWHERE)

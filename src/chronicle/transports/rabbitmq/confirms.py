@@ -57,9 +57,11 @@ class Confirms(Generic[T]):
         done = [self._open.pop(number) for number in numbers if number in self._open]
         return [(publish.item, _gone(publish.target) if publish.came_back else refusal) for publish in done]
 
-    def unanswered(self) -> list[T]:
-        """What was published and not answered, oldest first."""
-        return [publish.item for publish in self._open.values()]
+    def given_up(self) -> list[T]:
+        """What nobody will answer any more; it is forgotten here."""
+        given_up = [publish.item for publish in self._open.values()]
+        self._open.clear()
+        return given_up
 
     def overdue(self, now: float) -> bool:
         """Whether the oldest has waited too long for any answer."""

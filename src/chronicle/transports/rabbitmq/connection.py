@@ -26,10 +26,10 @@ class Encoded(pika.BasicProperties):
 
     def __init__(self, raw: bytes) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._raw = raw
+        self.raw = raw
 
     def encode(self) -> list[bytes]:
-        return [self._raw]
+        return [self.raw]
 
 
 class Connection(pika.SelectConnection):

@@ -7,7 +7,10 @@ Rule 2 (RB3, RB4): a closed channel, a cancelled consumer and a lost connection 
 Rule 3: a verdict that moves a message to another queue is the courier's (courier.py): it becomes final, and
         the message acknowledged, when the broker has confirmed the copy. Until then it is open and takes a
         place in the prefetch window. When the courier ends, so does the transport.
-Rule 4 (RB14): the queue is checked passively, on a channel that the broker may close. Topology is created
+Rule 4: a dead letter that the broker would lose is moved by us (mover.py). Where that is impossible, it is
+        put aside: unacknowledged until the channel closes, while other consumers make up for its place
+        (windows.py). Nothing waits for it.
+Rule 5 (RB14): the queue is checked passively, on a channel that the broker may close. Topology is created
         only for a connector that asks for it, before every connection: a broker that lost it gets it again.
 """
 
@@ -20,30 +23,35 @@ from typing import TYPE_CHECKING, assert_never
 from pika.channel import Channel
 
 from chronicle.core.backoff import Backoff
-from chronicle.core.deadletters.death import breaks_the_broker
 from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
-from chronicle.core.policy import cannot_move, grown
+from chronicle.core.policy import broker_cannot_move, cannot_move, nobody_can_move
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.core.states import RABBIT, Rabbit, RabbitEvent
 from chronicle.errors import ConnectionLost
 from chronicle.transports.rabbitmq.acks import TagLedger
+from chronicle.transports.rabbitmq.codec.deaths import can_be_dead_lettered
 from chronicle.transports.rabbitmq.codec.decode import open_envelope
+from chronicle.transports.rabbitmq.codec.encode import UNSENDABLE
 from chronicle.transports.rabbitmq.codec.frames import Arrival
 from chronicle.transports.rabbitmq.connection import Connection
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place
 from chronicle.transports.rabbitmq.session import ANSWER_TIMEOUT, CLOSE_TIMEOUT, CalledOff, Session
 from chronicle.transports.rabbitmq.streams import came_from_stream, is_stream, refuse
+from chronicle.transports.rabbitmq.windows import Windows
 from chronicle.transports.seam import Closing, Connector, DeadLetterKeeper, Promises
 
 if TYPE_CHECKING:
     from chronicle.transports.rabbitmq.courier import Courier
+    from chronicle.transports.rabbitmq.mover import Moved, Mover
 
 NAME = "rabbitmq"
 HOLDS = 600.0  # far below the broker's consumer_timeout, which closes the channel after half an hour (RB15)
-UNSENDABLE = "its headers cannot be passed on to another queue"
+UNREAD = "its body is too large to be read"
+X_DEATH = "its x-death header would make the broker lose it"
+MOVED = (Action.DEAD_LETTER, Action.RETRY)
 ENDINGS = {
     Closing.LOST: RabbitEvent.FAILED,
     Closing.SETTLED: RabbitEvent.ALL_SETTLED,
@@ -74,6 +82,8 @@ class RabbitTransport:
         self._channel: Channel | None = None
         self._ledger: TagLedger | None = None
         self._courier: Courier | None = None
+        self._mover: Mover | None = None
+        self._windows: Windows | None = None
         self._asked_for_stream = False  # once: it leaves a line in the broker's log
         self._looked_for_stream = False  # at the first message of this epoch
 
@@ -113,20 +123,17 @@ class RabbitTransport:
             self._courier.open()
         channel = session.open_channel(connection)
         channel.add_on_cancel_callback(self._cancelled)
-        session.ask(lambda done: channel.basic_qos(prefetch_count=self._connector.prefetch, callback=done))
+        windows, prefetch = Windows(channel, queue, self._consumer_tag), self._connector.prefetch
+        session.ask(lambda done: windows.prefetch(prefetch, done))
         self.machine.fire(RabbitEvent.QOS_OK)
-        self._channel = channel
+        self._channel, self._windows = channel, windows
         self._ledger = TagLedger(channel.channel_number)
         # What we copy to the dead letters ourselves must be read, however large it is: rejected unread, it
         # would be lost where only we keep them.
         copies = self._courier is not None and self._courier.keeps_dead_letters
         max_body = None if copies else self._connector.max_body
-        connection.watch(channel.channel_number, self._connector.prefetch, max_body)
-        session.ask(
-            lambda done: channel.basic_consume(
-                queue, _never, auto_ack=False, consumer_tag=self._consumer_tag, callback=done
-            )
-        )
+        connection.watch(channel.channel_number, prefetch, max_body)
+        session.ask(lambda done: windows.consume(prefetch, done))
         self.machine.fire(RabbitEvent.CONSUME_OK)
         session.opening = False
         return depth
@@ -157,6 +164,8 @@ class RabbitTransport:
         session.poller.turn(0.0 if arrived and room else timeout)
         if self._courier is not None:
             self._courier.look()
+        if self._mover is not None:
+            self._mover.look()
         if session.end is not None or connection.fault or not self._is_consuming():
             self._look_for_the_end()
         if not arrived or not room:
@@ -183,7 +192,7 @@ class RabbitTransport:
                 "routing_key": arrival.routing_key,
                 "delivery_tag": arrival.tag,
             },
-            handle=(epoch, arrival.tag, arrival.envelope),
+            handle=(epoch, arrival.tag, arrival.envelope, arrival.consumer),
             open_envelope=open_envelope,
             raw_envelope=arrival.envelope,
             unread=arrival.unread,
@@ -196,53 +205,103 @@ class RabbitTransport:
             raise refuse(self._place, self._connector.queue)
 
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
-        ledger, courier, connection = self._ledger, self._courier, self._connection
-        final = work if courier is None else [one for one in work if not self._carry(one, courier)]
-        for settlement in final:
-            epoch, tag, _ = settlement.delivery.handle
-            known = (
-                ledger is not None
-                and epoch == self._epoch
-                and not self._is_carried(settlement)
-                and _note(ledger, tag, settlement.verdict.action)
-            )
-            settlement.fate = Fate.DONE if known else Fate.STALE
-        if ledger is None or connection is None or not (work or courier is not None):
+        ledger, connection, courier = self._ledger, self._connection, self._courier
+        final: list[Settlement] = []
+        for settlement in work:
+            epoch, tag, _, _ = settlement.delivery.handle
+            is_open = ledger is not None and epoch == self._epoch and tag in ledger
+            if is_open and settlement.verdict.action in MOVED and self._carry(tag, settlement):
+                continue
+            final.append(settlement)
+            if settlement.fate is not Fate.ASIDE:
+                known = is_open and not self._is_carried(settlement) and self._note(tag, settlement)
+                settlement.fate = Fate.DONE if known else Fate.STALE
+        moved = self._mover.moved() if self._mover is not None else []
+        if ledger is None or connection is None or not (work or moved or courier is not None):
             return final
         self._look_for_the_end()
-        arrived = courier.arrived() if courier is not None else ()
-        for tag, settlement in arrived:
-            is_copied = settlement.verdict.action is not Action.REQUEUE
-            known = ledger.ack(tag) if is_copied else ledger.nack(tag, requeue=True)
-            settlement.fate = Fate.DONE if known else Fate.STALE
+        for tag, settlement in courier.arrived() if courier is not None else ():
+            settlement.fate = Fate.DONE if ledger.ack(tag) else Fate.STALE
+            final.append(settlement)
+        for one in moved:
+            self._settle_moved(ledger, one)
+            final.append(one.settlement)
         frames = ledger.flush()
         if frames:
             connection.emit(frames)
-        return [*final, *(settlement for _, settlement in arrived)] if arrived else final
+        if self._windows is not None:
+            self._windows.make_up()
+        return final
 
     def _is_carried(self, settlement: Settlement) -> bool:
-        """Whether the courier has it, so that a second verdict comes too late; LEAVE does not count."""
-        courier, tag = self._courier, settlement.delivery.handle[1]
-        return courier is not None and tag in courier and settlement.verdict.action is not Action.LEAVE
+        """Whether somebody is moving it, so that a second verdict comes too late; LEAVE does not count."""
+        tag = settlement.delivery.handle[1]
+        return self._is_moving(tag) and settlement.verdict.action is not Action.LEAVE
 
-    def _carry(self, settlement: Settlement, courier: Courier) -> bool:
-        """Give a verdict to the courier, if it is one to carry; whether the courier has it now."""
-        epoch, tag, envelope = settlement.delivery.handle
-        is_open = epoch == self._epoch and self._ledger is not None and tag in self._ledger
-        if not is_open or tag in courier or not courier.takes(settlement):
+    def _is_moving(self, tag: int) -> bool:
+        courier, mover = self._courier, self._mover
+        return (courier is not None and tag in courier) or (mover is not None and tag in mover)
+
+    def _carry(self, tag: int, settlement: Settlement) -> bool:
+        """Have chronicle move it, if it is to; whether that began.
+
+        If not, it may have got another verdict, or been put aside.
+        """
+        courier, session = self._courier, self._session
+        envelope = settlement.delivery.handle[2]
+        if self._is_moving(tag) or session is None:
             return False
-        if courier.send(tag, envelope, settlement):
-            return True
-        # Headers that fill a whole frame: no client can send them, but the broker itself can move them.
-        delivery = settlement.delivery
-        verdict = cannot_move(
-            settlement.verdict, UNSENDABLE, broker_can=not breaks_the_broker(delivery.headers)
-        )
-        settlement.verdict = grown(verdict, delivery.attempts)
-        if verdict.action is Action.DEAD_LETTER:
+        broker_can = can_be_dead_lettered(envelope, self._connector.queue)
+        if settlement.delivery.unread:  # without its body, only the broker can move it
+            if not broker_can and settlement.verdict.action is Action.DEAD_LETTER:
+                self._put_aside(settlement, UNREAD)
             return False
-        courier.keep(tag, settlement)
+        if courier is not None and courier.takes(settlement):
+            if courier.send(tag, envelope, settlement):
+                return True
+            if broker_can:
+                # Headers that fill a whole frame: no client can send them, but the broker can move them.
+                settlement.verdict = cannot_move(settlement.verdict, UNSENDABLE)
+            else:
+                self._put_aside(settlement, UNSENDABLE)
+            return False
+        if broker_can or settlement.verdict.action is not Action.DEAD_LETTER:
+            return False
+        if self._mover is None:
+            from chronicle.transports.rabbitmq.mover import Mover  # most runs never need it
+
+            self._mover = Mover(self._connector, session)
+        self._mover.move(tag, envelope, settlement)
         return True
+
+    def _settle_moved(self, ledger: TagLedger, one: Moved) -> None:
+        if one.failure:
+            self._put_aside(one.settlement, one.failure)
+            return
+        one.settlement.verdict = broker_cannot_move(one.settlement.verdict, X_DEATH)
+        one.settlement.fate = Fate.DONE if ledger.ack(one.tag) else Fate.STALE
+
+    def _put_aside(self, settlement: Settlement, why: str) -> None:
+        """Leave it unacknowledged until the channel closes; its place in the prefetch is made up for."""
+        assert self._windows is not None
+        settlement.verdict = nobody_can_move(settlement.verdict, f"{X_DEATH}, and {why}")
+        settlement.fate = Fate.ASIDE
+        self._windows.put_aside(settlement.delivery.handle[3])
+
+    def _note(self, tag: int, settlement: Settlement) -> bool:
+        """Tell the ledger what to do with a tag; False if the tag is not open."""
+        ledger, action = self._ledger, settlement.verdict.action
+        assert ledger is not None
+        match action:
+            case Action.ACK | Action.DROP:
+                return ledger.ack(tag)
+            case Action.REQUEUE | Action.RETRY:
+                return ledger.nack(tag, requeue=True)
+            case Action.DEAD_LETTER:
+                return ledger.nack(tag, requeue=False)
+            case Action.LEAVE:  # the broker gets it back when the channel closes
+                return tag in ledger
+        assert_never(action)
 
     def is_empty(self) -> bool | None:
         session, channel = self._session, self._channel
@@ -265,17 +324,13 @@ class RabbitTransport:
 
     def stop(self, patience: float) -> None:
         self.machine.fire(RabbitEvent.STOP)
-        session, channel = self._session, self._channel
-        if session is None or channel is None or self.machine.state != Rabbit.SHUTTING_DOWN:
+        session, windows = self._session, self._windows
+        if session is None or windows is None or self.machine.state != Rabbit.SHUTTING_DOWN:
             return  # not connected, or cancelled before
         self._look_for_the_end()
         if self._courier is not None:
             self._courier.hurry()
-        session.ask(
-            lambda done: channel.basic_cancel(self._consumer_tag, callback=done),
-            min(patience, ANSWER_TIMEOUT),
-            heed=False,
-        )
+        session.ask(windows.stop, min(patience, ANSWER_TIMEOUT), heed=False)
         self.machine.fire(RabbitEvent.CANCEL_OK)
 
     def close(self, why: Closing = Closing.SETTLED) -> None:
@@ -289,7 +344,7 @@ class RabbitTransport:
         self._epoch += 1
         self._ledger = None
         session, self._session = self._session, None
-        self._connection = self._channel = self._courier = None
+        self._connection = self._channel = self._courier = self._mover = self._windows = None
         if session is not None:
             session.close(patience)
 
@@ -310,21 +365,3 @@ class RabbitTransport:
             self._session.ended(ConnectionLost(gone))
         if self.machine.can(RabbitEvent.CANCELLED):
             self.machine.fire(RabbitEvent.CANCELLED)
-
-
-def _note(ledger: TagLedger, tag: int, action: Action) -> bool:
-    """Tell the ledger what to do with a tag; False if the tag is not open."""
-    match action:
-        case Action.ACK | Action.DROP:
-            return ledger.ack(tag)
-        case Action.REQUEUE | Action.RETRY:
-            return ledger.nack(tag, requeue=True)
-        case Action.DEAD_LETTER:
-            return ledger.nack(tag, requeue=False)
-        case Action.LEAVE:  # the broker gets it back when the channel closes
-            return tag in ledger
-    assert_never(action)
-
-
-def _never(*_: object) -> None:
-    raise AssertionError("deliveries never reach pika")

@@ -38,8 +38,10 @@ from chronicle.core.topology import dead_letter_queue, retry_queue_name
 from chronicle.core.units import format_duration
 from chronicle.errors import BrokerRefused, ConnectionLost, InvalidMessage
 from chronicle.transports.rabbitmq.address import address_of
+from chronicle.transports.rabbitmq.codec.deaths import NAME as DEATHS
+from chronicle.transports.rabbitmq.codec.deaths import can_be_dead_lettered
 from chronicle.transports.rabbitmq.codec.decode import Unreadable
-from chronicle.transports.rabbitmq.codec.encode import relabelled
+from chronicle.transports.rabbitmq.codec.encode import fits_frame, relabelled
 from chronicle.transports.rabbitmq.confirms import CONFIRM_TIMEOUT, Confirms
 from chronicle.transports.rabbitmq.connection import Encoded
 from chronicle.transports.rabbitmq.parameters import Oversize, connection_parameters, oversize, place, reason
@@ -48,13 +50,12 @@ from chronicle.transports.seam import Connector
 
 COPY_REFUSED: Final = "message.copy_refused"
 AGAIN: Final = Backoff(1.0, 60.0)  # between two tries to publish a copy that was refused
-FRAME_ROOM: Final = 20  # of a content header's frame: its own eight bytes, and twelve before the flags
 NOWHERE: Final = ""  # no queue has this name, so what is sent there is returned
 # Counters that apply only to the queue being left, and headers that make the broker copy to more queues.
 LEFT_BEHIND: Final = frozenset(
     (b"x-delivery-count", b"x-acquired-count", *(name.encode() for name in COPIES))
 )
-X_DEATH: Final = frozenset((b"x-death",))
+WITHOUT_DEATHS: Final = LEFT_BEHIND | {DEATHS}
 
 
 @dataclass(slots=True)
@@ -64,7 +65,7 @@ class Copy:
     tag: int
     settlement: Settlement
     target: str
-    properties: Encoded | None  # None: it cannot be published and is only held
+    properties: Encoded
     refusals: int = 0
 
 
@@ -178,28 +179,24 @@ class Courier:
         """Publish a delivery to where its verdict sends it; False if its envelope cannot be passed on."""
         delivery, verdict = settlement.delivery, settlement.verdict
         ours = failed(delivery, verdict.reason, self._connector.tag, int(self._clock() * 1000))
-        without = LEFT_BEHIND
+        keeps_deaths = can_be_dead_lettered(envelope, delivery.queue)
         target = self._dead_letters
         if verdict.action is Action.RETRY:
             assert verdict.delay in self._connector.retry_delays, "a delay without a queue"
             target = retry_queue_name(delivery.queue, verdict.delay)
-            if not returns_by_expiry(delivery.headers, delivery.queue):
-                without = without | X_DEATH
+            # What is not decoded may name a loop that the broker would end by deleting the message.
+            is_known = not delivery.envelope.fault
+            keeps_deaths &= is_known and returns_by_expiry(delivery.headers, delivery.queue)
+        without = LEFT_BEHIND if keeps_deaths else WITHOUT_DEATHS
         try:
             raw = relabelled(envelope, ours, without, self._user)
         except (Unreadable, InvalidMessage):
             return False
-        if len(raw) + FRAME_ROOM > self._connection.params.frame_max:
+        if not fits_frame(raw, self._connection.params.frame_max):
             return False
         self._carried.add(tag)
         self._send(Copy(tag, settlement, target, Encoded(raw)))
         return True
-
-    def keep(self, tag: int, settlement: Settlement) -> None:
-        """Hold a delivery that cannot be published for its delay; then it goes back to its own queue."""
-        self._carried.add(tag)
-        kept = Copy(tag, settlement, settlement.delivery.queue, None)
-        self._send_later(kept, settlement.verdict.delay or 0.0)
 
     def arrived(self) -> list[tuple[int, Settlement]]:
         """The deliveries, with their tags, that are safe in their queue since the last call."""
@@ -228,9 +225,6 @@ class Courier:
             self._send(copy)
 
     def _send(self, copy: Copy) -> None:
-        if copy.properties is None:
-            self._arrived.append((copy.tag, copy.settlement))
-            return
         body = copy.settlement.delivery.body
         if len(body) > self._largest:
             self._refused(copy, str(Oversize(len(body), int(self._largest))))
@@ -306,7 +300,7 @@ class Courier:
         self._largest = largest
         self._channel = None
         self._channel_due = monotonic() + ANSWER_TIMEOUT
-        under_way, self._under_way = self._under_way.unanswered(), Confirms()
+        under_way, self._under_way = self._under_way.given_up(), Confirms()
         for copy in under_way:
             if copy is not None:
                 self._send(copy)

@@ -20,7 +20,7 @@ from pika.frame import Method
 
 from chronicle.errors import BrokerRefused, ConnectionLost, InvalidMessage
 from chronicle.transports.rabbitmq.address import address_of
-from chronicle.transports.rabbitmq.codec.encode import PERSISTENT, encode
+from chronicle.transports.rabbitmq.codec.encode import PERSISTENT, encode, fits_frame
 from chronicle.transports.rabbitmq.confirms import CONFIRM_TIMEOUT, Confirms
 from chronicle.transports.rabbitmq.connection import Encoded
 from chronicle.transports.rabbitmq.parameters import connection_parameters, oversize, reason
@@ -62,6 +62,9 @@ class RabbitPublisher:
         # All are encoded before the first is sent: one that cannot be must not leave half a batch.
         made = [(message.body, self._properties(message)) for message in batch]
         session, channel = self._ready()
+        frame_max = channel.connection.params.frame_max
+        if not all(fits_frame(properties.raw, frame_max) for _, properties in made):
+            raise InvalidMessage("the headers do not fit into a frame, so no client can send them")
         self._refused = ""  # an earlier batch says nothing about this one
         try:
             for body, properties in made:

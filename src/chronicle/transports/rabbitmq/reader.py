@@ -23,6 +23,7 @@ from chronicle.transports.rabbitmq.publisher import RabbitPublisher
 from chronicle.transports.seam import Closing, Connector, OnWorn, Outgoing, Publisher, Reading
 
 REFRESHED = "queue.refreshed"
+WEARING = "queue.wearing"
 LIMIT = "beyond its limit (20 unless set otherwise)"
 
 
@@ -33,6 +34,7 @@ class RabbitReader(HoldingReader):
         super().__init__(RabbitTransport, connector, reading)
         self._worn: list[Delivery] = []  # of what was read last, and not removed
         self._refreshed = 0
+        self._unsendable = 0
         self._publisher: Publisher | None = None
         self._opened = ExitStack()
 
@@ -91,11 +93,13 @@ class RabbitReader(HoldingReader):
                 self._own_publisher(), list(self._worn), _as_it_was, self.serve
             ):
                 if problem is not None:
-                    raise _not_refreshed(problem)
+                    self._unsendable += 1  # the trouble of this message: the others are still read
+                    continue
                 self.remove(batch)
                 self._refreshed += len(batch)
         except BrokerRefused as refusal:
             raise _not_refreshed(refusal) from None
+        self._worn = []
 
     def _own_publisher(self) -> Publisher:
         if self._publisher is None:
@@ -110,6 +114,14 @@ class RabbitReader(HoldingReader):
                 "queue counts how often it delivers one, and drops it beyond its limit"
             )
             self.notices.append(Notice(REFRESHED, logging.WARNING, text, {"count": refreshed}))
+        unsendable, self._unsendable = self._unsendable, 0
+        if unsendable:
+            text = (
+                f"{unsendable} of these messages cannot be republished, because no client can send their "
+                f"headers: each look counts, and {LIMIT} this quorum queue drops them; export them, and drop "
+                "them from the queue"
+            )
+            self.notices.append(Notice(WEARING, logging.WARNING, text, {"count": unsendable}))
 
 
 def _as_it_was(delivery: Delivery) -> Outgoing:

@@ -24,6 +24,7 @@ ANYTHING: Any = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
+BACK = RedrivePlan(frozenset("q"))
 NAMES = (
     death.REASON,
     death.QUEUE,
@@ -48,8 +49,8 @@ def letter(headers: dict[str, Any] | None = None, **message: Any) -> Letter:
 def test_whatever_a_producer_forged_reads_as_something(headers: dict[str, Any], body: bytes) -> None:
     """Z16, RB11: total parsing; and a move is decided for every letter, never to the queue it is in."""
     read = letter_of(dead(headers, body), "q")
-    move = decide_move(read, RedrivePlan(), NOW)
-    assert move in (Go(read.home), Stay(Why.OFTEN))
+    move = decide_move(read, BACK, NOW)
+    assert move in (Go("q"), Stay(Why.OFTEN), Stay(Why.ELSEWHERE))
     assert read.home != "q.dlq"
     back = death.revived(headers)
     assert not {*death.BROKERS, death.REASON, death.QUEUE} & back.keys()
@@ -57,10 +58,13 @@ def test_whatever_a_producer_forged_reads_as_something(headers: dict[str, Any], 
 
 
 def test_where_it_came_from() -> None:
-    """Our header, else the broker's, else the queue that is asked about; never the dead-letter queue."""
+    """The broker's word, else our header, else the queue that is asked about; never the dead-letter queue."""
     told = [{"queue": "q.dlq", "reason": "expired"}, {"queue": "main", "reason": "rejected", "count": 1}]
-    assert letter({death.QUEUE: "ours", "x-death": told}).home == "ours"
-    assert letter({"x-death": told}).home == "main"
+    assert letter({death.QUEUE: "ours", "x-death": told}).home == "main"
+    waited = [{"queue": "ours.retry.5s", "reason": "expired", "count": 1}]
+    assert letter({death.QUEUE: "ours", "x-death": waited}).home == "ours"
+    assert letter({"x-death": [{"queue": "fail", "reason": "expired"}, *told]}).home == "main"
+    assert letter({"x-death": [{"queue": "main", "reason": "expired"}]}).home == "main"
     assert letter({death.QUEUE: "q.dlq"}).home == "q"
     assert letter().home == "q"
 
@@ -108,11 +112,14 @@ def test_what_is_no_condition_says_what_it_takes(text: str) -> None:
 
 def test_moves() -> None:
     """The cap, unreadable headers, another queue."""
-    assert decide_move(letter({death.REDRIVES: 2}), RedrivePlan(), NOW) == Go("q")
-    assert decide_move(letter({death.REDRIVES: 3}), RedrivePlan(), NOW) == Stay(Why.OFTEN)
-    assert decide_move(letter(), RedrivePlan(to="other"), NOW) == Go("other")
-    assert decide_move(letter_of(dead(fault="bad"), "q"), RedrivePlan(), NOW) == Stay(Why.UNREADABLE)
-    unmet = RedrivePlan((parse_condition("id=1"),))
+    assert decide_move(letter({death.REDRIVES: 2}), BACK, NOW) == Go("q")
+    assert decide_move(letter({death.REDRIVES: 3}), BACK, NOW) == Stay(Why.OFTEN)
+    assert decide_move(letter(), RedrivePlan(frozenset(), to="other"), NOW) == Go("other")
+    assert decide_move(letter_of(dead(fault="bad"), "q"), BACK, NOW) == Stay(Why.UNREADABLE)
+    assert decide_move(letter({death.QUEUE: "other"}), BACK, NOW) == Stay(Why.ELSEWHERE)
+    both = RedrivePlan(frozenset(("q", "other")))
+    assert decide_move(letter({death.QUEUE: "other"}), both, NOW) == Go("other")
+    unmet = RedrivePlan(frozenset("q"), (parse_condition("id=1"),))
     assert decide_move(letter(actionId=2), unmet, NOW) == Stay(Why.OTHER)
 
 

@@ -139,6 +139,18 @@ def fields_of(table: bytes) -> list[tuple[bytes, bytes]]:
     return fields
 
 
+def values_of(array: bytes, most: int) -> list[bytes] | None:
+    """The values of an array as they came, each with its type letter; None if there are more than `most`."""
+    values: list[bytes] = []
+    pos, end = 0, len(array)
+    while pos < end:
+        if len(values) == most:
+            return None
+        start, pos = pos, _behind(array, pos, end)
+        values.append(array[start:pos])
+    return values
+
+
 def _behind(raw: bytes, pos: int, end: int) -> int:
     """Where the value ends whose type letter is here."""
     after = _within(pos + 1, end)

@@ -29,7 +29,9 @@ from chronicle.transports.rabbitmq.codec.decode import (
 )
 
 PERSISTENT: Final = 2
+UNSENDABLE: Final = "its headers cannot be passed on to another queue"
 MAX_DIGITS: Final = 10  # of 31 bits
+_FRAME_ROOM: Final = 20  # of a content header's frame: its own eight bytes, and twelve before the flags
 
 _U8: Final = Struct(">B").pack
 _U16: Final = Struct(">H").pack
@@ -77,13 +79,20 @@ def relabelled(raw: bytes, headers: Mapping[str, Any], without: Collection[bytes
     return _joined(pieces)
 
 
+def fits_frame(envelope: bytes, frame_max: int) -> bool:
+    """Whether a client may send this envelope: AMQP does not split it, and a broker hangs up on more."""
+    return len(envelope) + _FRAME_ROOM <= frame_max
+
+
 def encode_table(table: Mapping[Any, Any], depth: int = 1) -> bytes:
     """The fields of a table, without its length."""
     _check_depth(depth)
-    return b"".join(_short(name, "a header's name") + _value(value, depth) for name, value in table.items())
+    return b"".join(
+        _short(name, "a header's name") + encode_value(value, depth) for name, value in table.items()
+    )
 
 
-def _value(value: Any, depth: int) -> bytes:
+def encode_value(value: Any, depth: int = 1) -> bytes:
     """A value after its type letter, with the letters RabbitMQ itself uses."""
     match value:
         case None:
@@ -104,7 +113,7 @@ def _value(value: Any, depth: int) -> bytes:
             return _moment(_seconds(value))
         case list() | tuple():
             _check_depth(depth + 1)
-            return b"A" + _block(b"".join(_value(item, depth + 1) for item in value))
+            return b"A" + _block(b"".join(encode_value(item, depth + 1) for item in value))
         case Mapping():
             return b"F" + _block(encode_table(value, depth + 1))
     raise InvalidMessage(f"a header is a {type(value).__name__}, which AMQP cannot carry")

@@ -56,6 +56,7 @@ class Arrival(NamedTuple):
     routing_key: Text
     envelope: bytes
     body: bytes
+    consumer: bytes  # its tag
     unread: str = ""  # why the body was passed over, if it was
 
 
@@ -71,6 +72,7 @@ class Splitter:
         self._held: list[bytes] = []  # the incomplete frame, as it came
         self._short = 0  # how much is missing before it is worth looking again
         self._tag = 0
+        self._consumer = b""
         self._route: Route | None = None  # of the delivery under way
         self._envelope: bytes | None = None  # its content header, once that is there
         self._unread = ""  # why its body is passed over
@@ -203,13 +205,14 @@ class Splitter:
                 self._routes.clear()
             self._routes[rest] = route
         self._tag = _TAG(data, behind_tag - 8)[0]
+        self._consumer = data[start + 5 : behind_tag - 8]
         self._route = route
         return True
 
     def _complete(self, body: bytes) -> Arrival:
         assert self._route is not None
         assert self._envelope is not None
-        arrival = Arrival(self._tag, *self._route, self._envelope, body, self._unread)
+        arrival = Arrival(self._tag, *self._route, self._envelope, body, self._consumer, self._unread)
         self._drop()
         return arrival
 

@@ -1,0 +1,68 @@
+"""The consumers on one channel: together they have as much room as the prefetch, whatever is put aside.
+
+The broker counts what is unacknowledged per consumer, and lets nobody change a consumer's prefetch. What is
+put aside stays unacknowledged, so a further consumer makes up for the places it takes, and a consumer whose
+places are all taken for good is cancelled. There are never more consumers than the prefetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from pika.channel import Channel
+
+LONGEST_TAG: Final = 60  # characters, of which each may be four of AMQP's 255 bytes
+
+
+class Windows:
+    """Who consumes a queue on this channel, and how many more places each of them has."""
+
+    def __init__(self, channel: Channel, queue: str, tag: str) -> None:
+        self._channel = channel
+        self._queue = queue
+        self._tag = tag
+        self._places: dict[str, int] = {}  # by consumer tag: places that are not taken for good
+        self._opened = 0
+        self._missing = 0  # places put aside that no consumer makes up for yet
+        self._stopped = False
+
+    def prefetch(self, places: int, done: Callable[[Any], None] | None = None) -> None:
+        """Say how many the next consumer is sent at a time; `done` is called with the broker's answer."""
+        self._channel.basic_qos(prefetch_count=places, callback=done)
+
+    def consume(self, places: int, done: Callable[[Any], None] | None = None) -> None:
+        """Begin to consume so many at a time, which the broker was told before."""
+        self._opened += 1
+        tag = self._tag if self._opened == 1 else f"{self._tag[:LONGEST_TAG]}+{self._opened}"
+        self._places[tag] = places
+        self._channel.basic_consume(self._queue, _never, auto_ack=False, consumer_tag=tag, callback=done)
+
+    def put_aside(self, consumer: bytes) -> None:
+        """A delivery to this consumer stays unacknowledged until the channel closes."""
+        self._missing += 1
+        self._places[consumer.decode()] -= 1
+
+    def make_up(self) -> None:
+        """Replace what was put aside since the last call; nothing waits for the broker's answers."""
+        missing, self._missing = self._missing, 0
+        if not missing or self._stopped:
+            return
+        full = [tag for tag, places in self._places.items() if not places]
+        self.prefetch(missing)
+        self.consume(missing)
+        for tag in full:
+            del self._places[tag]
+            self._channel.basic_cancel(tag)
+
+    def stop(self, done: Callable[[Any], None]) -> None:
+        """Cancel them all; `done` is called when the broker has cancelled the last."""
+        self._stopped = True
+        *others, last = self._places
+        for tag in others:
+            self._channel.basic_cancel(tag)
+        self._channel.basic_cancel(last, callback=done)
+
+
+def _never(*_: object) -> None:
+    raise AssertionError("deliveries never reach pika")
