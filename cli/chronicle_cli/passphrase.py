@@ -1,7 +1,8 @@
 """Where the secret of an encrypted file comes from: a variable, a file, or a prompt at the terminal.
 
 Rule 1 (Z3): never from the command line, which every user of the machine can read.
-Rule 2: it is prompted for only when an encrypted file is read or written, twice for writing, and once for
+Rule 2 (Z4): whatever is read here is hidden in everything that is printed afterwards.
+Rule 3: it is prompted for only when an encrypted file is read or written, twice for writing, and once for
         all files of a command.
 """
 
@@ -24,6 +25,7 @@ from chronicle.core.encryption import (
 )
 from chronicle.core.json_tags import from_base64
 from chronicle.errors import SettingError
+from chronicle.telemetry.redaction import KNOWN
 from chronicle_cli.broker_url import PASSPHRASE, line_in_file_of
 
 PASSPHRASE_FILE: Final = "CHRONICLE_PASSPHRASE_FILE"
@@ -87,6 +89,7 @@ class PassphraseSource:
                 f"the file that {ENCRYPT_KEY_FILE} names is not {KEY_BYTES} bytes in base64",
                 f"make one with: (umask 077; openssl rand -base64 {KEY_BYTES} > encryption.key)",
             )
+        KNOWN.add(text, raw)
         return Secret(SecretKind.KEY, raw)
 
 
@@ -94,7 +97,9 @@ def passphrase(text: str) -> Secret:
     """The secret for this passphrase."""
     if not text:
         raise SettingError("the passphrase is empty", REMEDY)
-    return Secret(SecretKind.PASSPHRASE, text.encode("utf-8", "surrogateescape"))
+    content = text.encode("utf-8", "surrogateescape")
+    KNOWN.add(text, content)
+    return Secret(SecretKind.PASSPHRASE, content)
 
 
 def ask_at_terminal(question: str) -> str:

@@ -64,10 +64,10 @@ def trace(text: str) -> None:
 
 def _say(text: str, color: str | None = None) -> None:
     # Imported here: `chronicle --help` prints nothing of this kind and should not pay for it.
-    from chronicle.telemetry.redaction import clean, redact
+    from chronicle.telemetry.redaction import one_line
 
     sink = stderr()
-    line = clean(redact(text))
+    line = one_line(text)
     if color and sink.is_terminal and not os.environ.get("NO_COLOR"):
         line = click.style(line, fg=color)
     sink.write(f"{line}\n".encode("utf-8", "backslashreplace"))

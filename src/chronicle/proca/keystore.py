@@ -62,6 +62,10 @@ class KeyStore:
         """The public keys, in the order of the file."""
         return tuple(encode(public) for public in self._privates)
 
+    def privates(self) -> tuple[bytes, ...]:
+        """The private keys, so that whoever prints can hide them."""
+        return tuple(map(bytes, self._privates.values()))
+
     def box(self, encrypt_key: str, sign_key: str) -> Box | None:
         """What opens messages sealed for one key by another; None when the first is not in the store.
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -13,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import Drop, SettingError
-from chronicle.telemetry.redaction import Secrets, clean, mask, reason_of, redact, trace_of
+from chronicle.telemetry.redaction import clean, mask, reason_of, redact, trace_of
+from chronicle.telemetry.redaction import secrets as secrets_module
 from chronicle.telemetry.redaction.fields import EVERYDAY
 from chronicle.telemetry.redaction.folding import fold, squeeze
+from chronicle.telemetry.redaction.known import Known
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCXYZ0123456789éüßñłİıøØδΣЖж山田"
 
@@ -100,7 +103,7 @@ def test_z5_numbers_of_five_digits_and_more_are_values_too(number: int, sign: st
         ("Ada is known", "‹contact.firstName› is known"),
         ("bad value 'Lovel…'", "bad value '‹contact.lastName›…'"),
         ("postcode ec1a1bb", "postcode ‹contact.postcode›"),
-        ("call 0044 20-7946 0958 now", "call ‹phone› now"),
+        ("call 0044 20-7946 0958 now", "call ‹contact.phone› now"),
         ("someone@else.test and +32 470 12 34 56", "‹email› and ‹phone›"),
         ("KeyError: 'email'", "KeyError: 'email'"),
         ("register for forests, area PL", "register for forests, area PL"),
@@ -133,7 +136,6 @@ def test_z5_a_key_that_is_no_field_of_proca_is_neither_shown_nor_passed_through(
 
 def test_z5_what_cannot_be_looked_through_is_withheld() -> None:
     assert mask("name: Ada", b"Ada") == "‹withheld›"
-    assert mask("Ada " * 10_000, {"a": "Ada"}) == "‹withheld›"
     assert mask("Ada", {"a": ["Ada"] * 10_000}) == "‹withheld›"
     endless: dict[str, Any] = {"name": "Ada"}
     endless["self"] = endless
@@ -198,11 +200,13 @@ def test_z4_a_value_behind_a_telling_name_never_comes_through(password: str, fra
 @settings(max_examples=200, deadline=None)
 @given(secret=secrets, written=st.sampled_from(sorted(WRITTEN)))
 def test_z4_a_known_secret_never_comes_through(secret: str, written: str) -> None:
-    hide = Secrets([secret]).hide
+    known = Known()
+    known.add(secret)
     if written in ("spread", "dots", "title", "json in json"):
         written = "json"
     told = WRITTEN[written](secret)
-    out = hide(f"refused: {told} (1)")
+    with patch.object(secrets_module, "KNOWN", known):
+        out = redact(f"refused: {told} (1)")
     assert secret not in out
     if len(fold(secret)) == len(secret):
         assert fold(secret) not in fold(out)

@@ -179,7 +179,7 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
         # A bounded run must end: a broker that goes away gets as long as one that was never there.
         Lifecycle(aim.startup_timeout, ctx.params["drain_timeout"], give_up_after=aim.startup_timeout),
     )
-    observer = observe(options.output_of(ctx), aim.dead, found.name, transport, aim.where.url)
+    observer = observe(options.output_of(ctx), aim.dead, found.name, transport)
     try:
         ending = run_to_end(job, transport, observer)
     except NoSuchQueue:
