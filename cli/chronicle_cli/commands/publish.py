@@ -65,7 +65,7 @@ def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: b
 
     messages = chain(read(), chain.from_iterable(read() for _ in range(repeat - 1)))
     if dry_run:
-        click.echo(f"{counted_with_bad(messages)} for {where.queue}; nothing was sent")
+        report.say(f"{counted_with_bad(messages)} for {where.queue}; nothing was sent")
         return Exit.DONE
     return send(messages, where, ctx.params["startup_timeout"])
 
@@ -88,7 +88,7 @@ def send(messages: Iterator[Delivery], where: Where, startup_timeout: float) -> 
                 f"{counted(publication.confirmed)} on {where.queue}, confirmed; the rest is uncertain"
             )
             return stopped_by(error)
-    click.echo(f"{counted(publication.confirmed)} on {where.queue}, confirmed")
+    report.say(f"{counted(publication.confirmed)} on {where.queue}, confirmed")
     return Exit.DONE
 
 

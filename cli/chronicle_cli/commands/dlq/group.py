@@ -24,6 +24,7 @@ from chronicle_cli.commands.dlq.redrive import redrive
 from chronicle_cli.commands.dlq.view import Shown, revealed, shown, summary, summary_lines
 from chronicle_cli.help import Command, write_examples
 
+AT_ONCE: Final = 50  # looked through before the connection has its turn again
 EXAMPLES: Final = """
 chronicle dlq list --queue cus.12.deliver
 chronicle dlq show --queue cus.12.deliver --match id=1001
@@ -80,16 +81,16 @@ def listing(
     with aim.read(limit, ctx.params["max_deliveries"]) as letters:
         seen = 0
         found: list[Shown] = []
-        while seen < limit and (batch := letters.read(limit - seen, TURN)) is not None:
+        while seen < limit and (batch := letters.read(min(limit - seen, AT_ONCE), TURN)) is not None:
             seen += len(batch)
             meant = (one for one in batch if matches(letter_of(one, aim.queue), conditions, now))
             found += [shown(one, aim.queue) for one in meant]
     facts = summary(aim.queue, aim.dead, letters.present, seen, found)
     if as_json:
-        click.echo(dump(facts))
+        report.data(dump(facts))
         return Exit.DONE
     for line in summary_lines(facts, now, oldest(found)):
-        click.echo(line)
+        report.say(line)
     return Exit.DONE
 
 
@@ -124,7 +125,7 @@ def show(
             count += 1
             tell(shown(delivery, aim.queue), delivery if reveal else None, now, as_json=as_json)
     if not as_json:
-        click.echo(f"{count} shown of {letters.present} in {aim.dead}")
+        report.say(f"{count} shown of {letters.present} in {aim.dead}")
     if count and aim.marks:
         report.note(aim.marks)
     return Exit.DONE
@@ -134,10 +135,10 @@ def tell(one: Shown, delivery: Delivery | None, now: int, *, as_json: bool) -> N
     """One dead letter; with the delivery itself, everything."""
     if as_json:
         record = {} if delivery is None else {"record": to_record(delivery)}
-        click.echo(dump(one.facts() | record))
+        report.data(dump(one.facts() | record))
         return
     lines = [*one.lines(now), *(revealed(delivery) if delivery is not None else ()), ""]
-    click.echo("\n".join(lines))
+    report.say(*lines)
 
 
 def matching(
@@ -145,7 +146,7 @@ def matching(
 ) -> Iterator[Delivery]:
     """The oldest that match; only as many are looked at as needed."""
     found = 0
-    while found < limit and (batch := letters.read(limit - found, TURN)) is not None:
+    while found < limit and (batch := letters.read(min(limit - found, AT_ONCE), TURN)) is not None:
         for delivery in batch:
             if matches(letter_of(delivery, queue), conditions, now):
                 found += 1

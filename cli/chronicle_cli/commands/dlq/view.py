@@ -25,7 +25,7 @@ from chronicle.core.units import format_duration
 from chronicle.errors import InvalidMessage
 from chronicle.proca.schema import ACTION, EVENT
 from chronicle.telemetry.events import label, number
-from chronicle.telemetry.redaction import clean, mask
+from chronicle.telemetry.redaction import Mask, clean
 
 KNOWN: Final = (ACTION, EVENT)
 OURS: Final = QUEUE.removesuffix("queue")  # what all headers of ours begin with
@@ -33,6 +33,7 @@ HARMLESS: Final = frozenset(
     ("rejected", "expired", "maxlen", "delivery_limit", "the syncer returned False", "")
 )
 SHOWN: Final = 10  # reasons in a summary
+MOST_NAMES: Final = 50  # of headers; a producer may have written thousands
 PLAIN_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,60}")
 
 
@@ -93,11 +94,11 @@ class Shown:
 def shown(delivery: Delivery, queue: str) -> Shown:
     """What may be shown of this dead letter of `queue`."""
     letter = letter_of(delivery, queue)
-    message = _message(delivery.body)
+    mask = Mask(_message(delivery.body))
 
     def safe(value: object) -> str:
         text = value if isinstance(value, str) else ""
-        return text if text in HARMLESS or text == queue else mask(text, message)
+        return text if text in HARMLESS or text == queue else mask(text)
 
     deaths = tuple(
         {
@@ -116,7 +117,7 @@ def shown(delivery: Delivery, queue: str) -> Shown:
         safe(letter.home),
         safe(letter.death.consumer),
         deaths,
-        tuple(sorted(safe(name) for name in plain)),
+        tuple(sorted(safe(name) for name in sorted(plain)[:MOST_NAMES])),
     )
 
 
