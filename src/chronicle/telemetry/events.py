@@ -53,6 +53,7 @@ _NAMES: Final = {
 # Where a delivery is at its broker. A Kafka key is not among them: it is often an e-mail address.
 _PLACES: Final = ("delivery_tag", "exchange", "routing_key", "topic", "partition", "offset", "stream", "id",
                   "channel", "file", "line")  # fmt: skip
+_LONGEST_LABEL: Final = 200
 
 
 class Observer(Protocol):
@@ -93,10 +94,14 @@ def for_people(name: str, level: int) -> int:
     return logging.DEBUG if name.endswith(".state_change") else level
 
 
-@lru_cache(maxsize=2048)
 def label(text: str) -> str:
     """An external name made fit for a log: there are few and they repeat, so each is cleaned once."""
-    return one_line(text, 200)
+    return _label(text[: 4 * _LONGEST_LABEL + 1])  # what is kept must not be as long as a producer likes
+
+
+@lru_cache(maxsize=2048)
+def _label(text: str) -> str:
+    return one_line(text, _LONGEST_LABEL)
 
 
 def number(value: int) -> int | str:

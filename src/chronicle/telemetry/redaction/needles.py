@@ -19,8 +19,8 @@ from chronicle.telemetry.redaction.folding import WORD, fold, squeeze
 
 Path: TypeAlias = tuple[str, ...]
 
-BUDGET: Final = 32_768  # one for each value and container, one for each character of a value or key
-DEEPEST: Final = 64
+BUDGET: Final = 32_768  # one for each value and container, one for each byte of what is looked for
+DEEPEST: Final = 8  # parts of a path that are kept: a producer may nest two hundred
 LONGEST: Final = 16
 GRAM: Final = 8
 
@@ -89,7 +89,8 @@ def needles_of(message: Any) -> Needles:
     harmless: set[str] = set()
     for leaf, path, may_be_shown in _values(message, purse):
         whole = fold(leaf).strip()
-        purse.spend(max(0, len(whole) - len(leaf)))  # a single character may fold to eighteen
+        # A character may take four bytes, and fold to eighteen characters.
+        purse.spend(max(0, len(whole.encode("utf-8", "surrogatepass")) - len(leaf)))
         if may_be_shown:
             harmless.update(WORD.findall(whole))
         elif len(whole) > 1:
@@ -122,15 +123,13 @@ def _values(message: Any, purse: _Purse) -> Iterator[tuple[str, Path, bool]]:
     waiting: list[tuple[Path, Any]] = [((), message)]
     while waiting:
         path, value = waiting.pop()
-        if len(path) > DEEPEST:
-            raise TooLargeError
         if isinstance(value, Mapping):
             purse.spend(1 + len(value))
             for key, inner in value.items():
                 name = str(key)
-                waiting.append(((*path, name), inner))
+                waiting.append((_below(path, name), inner))
                 if not _PLAIN_KEY.fullmatch(name):
-                    waiting.append(((*path, "*"), name))
+                    waiting.append((_below(path, "*"), name))
         elif isinstance(value, list | tuple | set | frozenset):
             # A syncer may have put anything into the message, even the message itself.
             purse.spend(1 + len(value))
@@ -139,6 +138,13 @@ def _values(message: Any, purse: _Purse) -> Iterator[tuple[str, Path, bool]]:
             leaf = _leaf(value)
             purse.spend(len(leaf))
             yield leaf, path, of_proca and _harmless(path, value)
+
+
+def _below(path: Path, name: str) -> Path:
+    """The path one level down; a name that makes everything below it a person's is kept at any depth."""
+    if len(path) < DEEPEST:
+        return (*path, name)
+    return (*path[:-1], name) if name in PROPER else path
 
 
 def _harmless(path: Path, value: Any) -> bool:
