@@ -22,6 +22,7 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 _SHORTEST: Final = 4
 _LARGEST_FILE: Final = 64 * 1024
+_MOST_LINES: Final = 100
 _NAME: Final = re.compile("PASS|TOKEN|SECRET|KEY|CRED|AUTH|URL|DSN", re.IGNORECASE)
 _SURE: Final = re.compile("PASS|TOKEN|SECRET", re.IGNORECASE)
 # Names that sound like a secret's and may hold any word; a shorter value is no secret.
@@ -89,9 +90,10 @@ def _secrets(name: str, value: str) -> Iterator[str]:
             return
     if name.upper() in _NAMES_ONLY:
         return
-    if _SURE.search(name) or _is_long(value):
+    if _is_long(value) or (value and _SURE.search(name)):
         yield value
-        yield from filter(_is_long, value.splitlines())  # a private key is logged line by line
+        if "\n" in value:  # a private key may be quoted line by line
+            yield from filter(_is_long, value.splitlines()[:_MOST_LINES])
 
 
 def _is_long(value: str) -> bool:
