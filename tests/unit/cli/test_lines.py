@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import chronicle_cli
+from chronicle.core.deadletters.moves import Why
 from chronicle.core.record import dump
 from chronicle.deadletters.redrive import Tally
 from chronicle.errors import BrokerRefused
@@ -22,6 +23,8 @@ from chronicle_cli.commands.dlq.redrive import told
 HOSTILE = "\x1b[2J\x1b]52;c;cm0gLXJm\x07\rforged\x9b31m\u202egnp\u2066\u200b\U000e0041\nforged"
 STEERS = ("\x1b", "\x07", "\r", "\x9b", "\u202e", "\u2066", "\u200b", "\U000e0041", "\nforged")
 
+PRINTS = ("print", "click.echo", "click.secho", "sys.stdout.write", "sys.stderr.write")
+
 
 def steering(text: str) -> list[str]:
     return [char for char in STEERS if char in text]
@@ -31,7 +34,7 @@ def test_z10_a_refusal_that_quotes_a_header_is_cleaned_on_its_way_to_the_termina
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     tally = Tally()
-    tally.gone, tally.stays = Counter(orders=1), Counter(refused=1)
+    tally.gone, tally.stays = Counter(orders=1), Counter({Why.REFUSED: 1})
     tally.refusals["else"] = BrokerRefused(f"no queue {HOSTILE}", f"create {HOSTILE}")
     unused: Any = None
     told(tally, unused, dry_run=False)
@@ -57,7 +60,6 @@ def test_z10_nothing_else_in_the_command_line_prints() -> None:
     offences = []
     for file in home.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            call = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if call in ("print", "click.echo", "click.secho", "sys.stdout.write", "sys.stderr.write"):
+            if isinstance(node, ast.Call) and (call := ast.unparse(node.func)) in PRINTS:
                 offences.append(f"{file.relative_to(home)}:{node.lineno}: {call}")
     assert {offence.partition(":")[0] for offence in offences} == {"report.py"}, offences

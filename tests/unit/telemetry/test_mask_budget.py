@@ -99,7 +99,8 @@ def cost(work: Callable[[], object]) -> tuple[float, int]:
 
 
 def honest_message() -> dict[str, Any]:
-    return samples.message("action-plain.json")
+    message: dict[str, Any] = samples.message("action-plain.json")
+    return message
 
 
 def assert_bounded(hostile: Callable[[], object], honest: Callable[[], object]) -> None:
@@ -120,14 +121,14 @@ def test_no_message_and_no_text_makes_masking_expensive(shape: str) -> None:
 def test_a_chain_of_errors_with_notes_costs_no_more_for_being_one(shape: str) -> None:
     message, text = SHAPES[shape]
 
-    def chain(text: str) -> BaseException:
-        error: BaseException = ValueError(text)
+    def chain(text: str) -> Exception:
+        error: Exception = ValueError(text)
         for _ in range(60):
             after = RuntimeError(text)
             after.__cause__, after.__context__ = error, KeyError(text)
             after.add_note(text)
             error = after
-        return ExceptionGroup(text, [error, *(LookupError(text) for _ in range(200))])  # type: ignore[list-item]
+        return ExceptionGroup(text, [error, *(LookupError(text) for _ in range(200))])
 
     hostile, usual, honest = chain(text), chain(HONEST_TEXT), honest_message()
     assert_bounded(lambda: trace_of(hostile, message), lambda: trace_of(usual, honest))
