@@ -42,7 +42,7 @@ def data(json: bytes) -> None:
     """A JSON line of a command's result, on stdout: the same data, with control characters escaped."""
     from chronicle.telemetry.redaction import clean_json
 
-    click.echo(clean_json(json.decode()))
+    click.echo(clean_json(json.decode()).encode())  # bytes: JSON is UTF-8, whatever the terminal's locale is
 
 
 def problem(text: str, remedy: str = "") -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import Drop, SettingError
-from chronicle.telemetry.redaction import clean, mask, reason_of, redact, trace_of
+from chronicle.telemetry.redaction import clean, mask, name_of, reason_of, redact, trace_of
 from chronicle.telemetry.redaction import secrets as secrets_module
 from chronicle.telemetry.redaction.fields import EVERYDAY
 from chronicle.telemetry.redaction.folding import fold, squeeze
@@ -290,3 +290,57 @@ def test_z5_traces_are_bounded_even_for_loops_and_groups() -> None:
     assert "more …" in trace_of(first, {})
     assert "Ada" not in trace
     assert "KeyError" in trace
+
+
+def test_z5_any_eight_letters_in_a_row_of_a_value_are_masked() -> None:
+    story = "I live above the bakery at 12 Elm St with my two cats since 2019"
+    message = {"schema": "proca:action:2", "action": {"customFields": {"story": story}}}
+    assert mask("near 12elmstw", message) == "near ‹action.customFields.*›"
+    for start in range(len(story) - 20):
+        out = mask(f"it says: {story[start : start + 20]}", message)
+        assert squeeze(fold(story[start : start + 20]))[:8] not in squeeze(fold(out))
+
+
+@pytest.mark.parametrize("unseen", ["\u200b", "\u00ad", "\u2060", "\ufeff", "\u0301"])
+def test_z5_characters_without_a_width_hide_no_value(unseen: str) -> None:
+    message = {"contact": {"lastName": "Smith"}}
+    assert mask(f"no Sm{unseen}ith here", message) == "no ‹contact.lastName› here"
+    assert mask("no Smith here", {"contact": {"lastName": f"Sm{unseen}ith"}}) == "no ‹contact.lastName› here"
+
+
+def test_z5_a_value_deep_inside_a_message_is_found_and_its_path_stays_short() -> None:
+    deep: Any = {"contact": {"firstName": "Ada"}}
+    for _ in range(190):
+        deep = {"inner": [deep]}
+    out = mask("no Ada here", deep)
+    assert out == "no ‹*.*.*.*.*.*.*.contact› here"
+
+
+def test_z5_a_name_made_at_run_time_is_not_shown_where_no_message_is_known() -> None:
+    made = type("Lovelace", (LookupError,), {})
+
+    class WrittenError(Exception):
+        """Written inside a function."""
+
+    assert name_of(made) == "LookupError"
+    assert name_of(WrittenError) == "WrittenError"
+    assert name_of(Drop) == "Drop"
+    assert reason_of(made("Ada"), None) == "LookupError: ‹withheld›"
+    assert reason_of(made("Ada"), {"contact": {"lastName": "Lovelace"}}) == "‹contact.lastName›: Ada"
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (OSError(2, "Lovelace", "Elm Street"), "FileNotFoundError: No such file or directory"),
+        (OSError("Lovelace"), "OSError: ‹withheld›"),
+        (OSError(-2, "Lovelace"), "OSError: ‹withheld›"),
+        (OSError([], "Lovelace"), "OSError: ‹withheld›"),
+        (NameError("Lovelace"), "NameError: ‹withheld›"),
+        (AttributeError("Lovelace"), "AttributeError: ‹withheld›"),
+        (type("SettingError", (SettingError,), {})("Lovelace"), "SettingError: ‹withheld›"),
+    ],
+    ids=str,
+)
+def test_z5_where_no_message_is_known_no_error_is_trusted_for_its_class(error: Exception, shown: str) -> None:
+    assert reason_of(error, None) == shown

@@ -24,7 +24,7 @@ from chronicle_cli.commands.dlq.redrive import redrive
 from chronicle_cli.commands.dlq.view import Shown, revealed, shown, summary, summary_lines
 from chronicle_cli.help import Command, write_examples
 
-AT_ONCE: Final = 50  # looked through before the connection has its turn again
+AT_ONCE: Final = 20  # looked through before the connection has its turn again
 EXAMPLES: Final = """
 chronicle dlq list --queue cus.12.deliver
 chronicle dlq show --queue cus.12.deliver --match id=1001
