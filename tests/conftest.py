@@ -12,6 +12,7 @@ from typing import Final
 
 import pytest
 
+from chronicle.telemetry.redaction import KNOWN
 from support.fixtures import FOREIGN, Broker, StartChronicle, StartNode
 from support.process import ChronicleProcess
 from support.queues import Queues
@@ -30,6 +31,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "private_rabbit" in getattr(item, "fixturenames", ()):
             # Nodes that a module starts and breaks are its own: all its tests run in one worker.
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+@pytest.fixture(autouse=True)
+def _own_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins without known secrets: one test's password is another one's queue name."""
+    monkeypatch.setattr(KNOWN, "_forms", ())
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import chain
 from typing import Final, NoReturn
-from urllib.parse import unquote, urlsplit
 
 from chronicle.core.pipeline import Pipeline
 from chronicle.core.policy import Policy
@@ -16,10 +14,9 @@ from chronicle.engine.job import Ending, Job
 from chronicle.engine.runner import Runner
 from chronicle.engine.signals import end_process, stop_on_signal
 from chronicle.telemetry.events import Observer
-from chronicle.telemetry.redaction import Secrets
+from chronicle.telemetry.redaction import KNOWN
 from chronicle.transports.seam import Transport
 from chronicle_cli import report
-from chronicle_cli.broker_url import PASSPHRASE
 from chronicle_cli.output import configure_logging, make_observer
 from chronicle_cli.settings import Output, Work
 
@@ -34,6 +31,7 @@ def pipeline_of(work: Work, policy: Policy) -> Pipeline:
         from chronicle_cli.passphrase import PassphraseSource
 
         keys = KeyStore.load(work.keys, PassphraseSource(os.environ).unlock, work.sign_keys)
+        KNOWN.add(*keys.privates())
     return Pipeline(
         work.schema,
         keys,
@@ -44,11 +42,8 @@ def pipeline_of(work: Work, policy: Policy) -> Pipeline:
     )
 
 
-def observe(output: Output, queue: str, syncer: str, transport: Transport, *urls: str) -> Observer:
-    """The observer that shows or logs what happens; it hides the passphrase and these URLs' passwords.
-
-    From here on Python's own logging goes through it, too.
-    """
+def observe(output: Output, queue: str, syncer: str, transport: Transport) -> Observer:
+    """The observer that shows or logs what happens; from here on Python's own logging goes through it."""
     observer = make_observer(
         output.log_format,
         output.log_level,
@@ -57,16 +52,9 @@ def observe(output: Output, queue: str, syncer: str, transport: Transport, *urls
         queue,
         syncer,
         transport.place,
-        secrets=Secrets([os.environ.get(PASSPHRASE, ""), *chain.from_iterable(map(passwords_in, urls))]),
     )
     configure_logging(observer, output.log_level)
     return observer
-
-
-def passwords_in(url: str) -> list[str]:
-    """The password in a URL, which must never be logged (Z4)."""
-    password = urlsplit(url).password
-    return [unquote(password)] if password else []
 
 
 def run(

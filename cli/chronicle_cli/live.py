@@ -34,7 +34,6 @@ from chronicle.telemetry.formats import (
     tidy_facts,
     verdict_text,
 )
-from chronicle.telemetry.redaction import Secrets
 from chronicle.telemetry.safe_stream import SafeStream
 from chronicle_cli.terminal import console_on
 
@@ -46,12 +45,10 @@ REASONS_SHOWN: Final = 5
 _STYLES: Final = ((logging.ERROR, "red"), (logging.WARNING, "yellow"), (logging.INFO, ""))
 
 
-def make_live_view(
-    sink: SafeStream, level: int, title: str, *, color: bool, secrets: Secrets | None = None
-) -> LiveView:
+def make_live_view(sink: SafeStream, level: int, title: str, *, color: bool) -> LiveView:
     """The view on a terminal."""
     console = console_on(sink, force_terminal=True, no_color=not color, highlight=False, markup=False)
-    return LiveView(sink, console, level, title, secrets=secrets)
+    return LiveView(sink, console, level, title)
 
 
 class LiveView:
@@ -64,14 +61,12 @@ class LiveView:
         level: int,
         title: str,
         *,
-        secrets: Secrets | None = None,
         clock: Callable[[], float] = time,
     ) -> None:
         self._sink = sink
         self._console = console
         self._level = level
-        self._hide = (secrets or Secrets()).hide
-        self._title = str(tidy(title, self._hide))
+        self._title = str(tidy(title))
         self._clock = clock
         self._state = ""
         self._started = self._drawn = clock()
@@ -92,20 +87,20 @@ class LiveView:
 
     def event(self, name: str, level: int, text: str, **facts: Any) -> None:
         if name.endswith(".state_change"):
-            self._state = str(tidy(facts.get("to", ""), self._hide))
+            self._state = str(tidy(facts.get("to", "")))
         elif name == events.READY and not self._live.is_started:
             # Not earlier: until then a refusal may end the run with a single line.
             self._live.start()
         if events.for_people(name, level) >= self._level:
-            tidied = tidy_facts(facts, self._hide)
-            self._print([self._line(level, str(tidy(text, self._hide)) or name, tidied)])
+            tidied = tidy_facts(facts)
+            self._print([self._line(level, str(tidy(text)) or name, tidied)])
 
     def settled(self, batch: Sequence[Settlement]) -> None:
         lines = []
         for settlement in batch:
             if events.is_plain_ack(settlement):
                 continue
-            name, level, facts = events.verdict_facts(settlement, self._hide)
+            name, level, facts = events.verdict_facts(settlement)
             text = verdict_text(name, facts)
             self._remember(text)
             if level < self._level:

@@ -17,6 +17,7 @@ import click
 from chronicle.core.pipeline import Schema
 from chronicle.core.policy import OnException, OnExhausted, OnFailure, OnInvalid, Policy
 from chronicle.engine.job import Bounds, Lifecycle
+from chronicle.telemetry.redaction import KNOWN, passwords_in, secrets_in
 from chronicle.transports.catalog import usual_url
 from chronicle.transports.seam import Tls
 from chronicle_cli.broker_help import broker_settings, broker_urls
@@ -276,6 +277,7 @@ def where_of(ctx: click.Context) -> Where:
     values = ctx.params
     given: str | None = values.get("url")
     address = resolve_url(given, os.environ)
+    KNOWN.add(*passwords_in(address), *passwords_in(values.get("management_url") or ""))
     found = check_where(
         address,
         values["queue"],
@@ -303,6 +305,7 @@ def work_of(ctx: click.Context, connector_prefetch: int | None = None) -> Work:
              "normalize_events", "max_body")  # fmt: skip
     known = {name: ctx.params[name] for name in names if name in ctx.params}
     found = check_work(ctx.params["syncer"], connector_prefetch=connector_prefetch, **known)
+    KNOWN.add(*secrets_in({"CHRONICLE_KEYS": found.keys or ""}))
     if found.keys and found.keys.lstrip().startswith("{") and typed(ctx, "keys"):
         warning = (
             "every user of this machine can read keys on the command line; put them in a file of mode 600"

@@ -17,7 +17,7 @@ from chronicle.telemetry import events
 from chronicle.telemetry.events import Observer
 from chronicle.telemetry.formats import JsonLog, PrettyLog
 from chronicle.telemetry.logging_bridge import LoggingBridge
-from chronicle.telemetry.redaction import Secrets, trace_of
+from chronicle.telemetry.redaction import name_of, trace_of
 from chronicle.telemetry.safe_stream import SafeStream
 from chronicle_cli.client_logs import quiet_clients, spare_bodies
 from chronicle_cli.settings import LogFormat, LogLevel
@@ -32,7 +32,6 @@ def make_observer(
     trigger: str,
     connector: str,
     *,
-    secrets: Secrets | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Observer:
     """The observer for these options and this output.
@@ -43,14 +42,14 @@ def make_observer(
     terminal = sink.is_terminal
     if log_format is LogFormat.JSON or (log_format is LogFormat.AUTO and not terminal and not live):
         always = {"trigger": trigger, "connector": connector}
-        return JsonLog(sink, level, always, secrets=secrets)
+        return JsonLog(sink, level, always)
     color = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
     if live is False or not terminal or environ.get("TERM") == "dumb":
-        return PrettyLog(sink, level, color=color, secrets=secrets)
+        return PrettyLog(sink, level, color=color)
     # rich takes a tenth of a second to import: only those who see it should pay.
     from chronicle_cli.live import make_live_view
 
-    return make_live_view(sink, level, f"{trigger} ← {queue} at {connector}", color=color, secrets=secrets)
+    return make_live_view(sink, level, f"{trigger} ← {queue} at {connector}", color=color)
 
 
 def configure_logging(observer: Observer, log_level: LogLevel) -> None:
@@ -71,7 +70,7 @@ def _catch_uncaught(observer: Observer) -> None:
     def tell(where: str, error: BaseException | None) -> None:
         if error is None or isinstance(error, SystemExit):
             return
-        text = f"{type(error).__name__} {where}"
+        text = f"{name_of(type(error))} {where}"
         observer.event(events.CRASHED, logging.CRITICAL, text, trace=trace_of(error, None))
 
     sys.excepthook = lambda _kind, error, _trace: tell("ended the process", error)

@@ -1,11 +1,12 @@
 """Where the secret of an encrypted file comes from: a variable, a file, or a prompt at the terminal.
 
 Rule 1 (Z3): never from the command line, which every user of the machine can read.
-Rule 2: it is prompted for only when an encrypted file is read or written, twice for writing, and once for
+Rule 2 (Z4): whatever is read here is hidden in everything that is printed afterwards.
+Rule 3: it is prompted for only when an encrypted file is read or written, twice for writing, and once for
         all files of a command.
-Rule 3: where there is a secret, or CHRONICLE_ENCRYPT says so, files are written encrypted and expected to be
+Rule 4: where there is a secret, or CHRONICLE_ENCRYPT says so, files are written encrypted and expected to be
         encrypted: a plain one in the place of one that was is refused.
-Rule 4: a new file is not encrypted with a passphrase that is quickly guessed.
+Rule 5: a new file is not encrypted with a passphrase that is quickly guessed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from chronicle.core.encryption import (
 )
 from chronicle.core.json_tags import from_base64
 from chronicle.errors import KeyStoreError, SettingError
+from chronicle.telemetry.redaction import KNOWN
 from chronicle_cli.broker_url import PASSPHRASE, line_in_file_of
 
 PASSPHRASE_FILE: Final = "CHRONICLE_PASSPHRASE_FILE"
@@ -115,6 +117,7 @@ class PassphraseSource:
                 f"the file that {ENCRYPT_KEY_FILE} names is not {KEY_BYTES} bytes in base64",
                 f"make one with: (umask 077; openssl rand -base64 {KEY_BYTES} > encryption.key)",
             )
+        KNOWN.add(text, raw)
         return Secret(SecretKind.KEY, raw)
 
 
@@ -122,7 +125,9 @@ def passphrase(text: str) -> Secret:
     """The secret for this passphrase."""
     if not text:
         raise SettingError("the passphrase is empty", REMEDY)
-    return Secret(SecretKind.PASSPHRASE, text.encode("utf-8", "surrogateescape"))
+    content = text.encode("utf-8", "surrogateescape")
+    KNOWN.add(text, content)
+    return Secret(SecretKind.PASSPHRASE, content)
 
 
 def long_enough(secret: Secret) -> Secret:

@@ -92,7 +92,7 @@ def is_good(settlement: Settlement) -> bool:
     return isinstance(outcome, Synced) or (isinstance(outcome, Asked) and isinstance(outcome.ask, Drop))
 
 
-def table(tally: ReplayReport) -> str:
+def table(tally: ReplayReport) -> list[str]:
     """The outcomes, and the failures by name."""
     rows = [f"{count:>8}  {words}" for words, count in tally.counts.most_common()]
     lines = [f"{tally.counts.total():>8}  messages", *rows]
@@ -101,7 +101,7 @@ def table(tally: ReplayReport) -> str:
         where = _named(settlement.delivery.handle, settlement.action_id)
         lines.append(f"  {where}: {label(settlement.verdict.reason)}")
     lines += _and_more(tally.failed - len(tally.failures))
-    return "\n".join(lines)
+    return lines
 
 
 def changed(old: ReplayReport, new: ReplayReport) -> list[Place]:
@@ -109,7 +109,9 @@ def changed(old: ReplayReport, new: ReplayReport) -> list[Place]:
     return sorted(place for place, end in old.ends.items() if new.ends[place].words != end.words)
 
 
-def comparison(names: tuple[str, str], old: ReplayReport, new: ReplayReport, places: Sequence[Place]) -> str:
+def comparison(
+    names: tuple[str, str], old: ReplayReport, new: ReplayReport, places: Sequence[Place]
+) -> list[str]:
     """Both syncers' outcomes side by side, and the messages that changed by name."""
     heads = [label(name) for name in names]
     widths = [max(8, len(head)) for head in heads]
@@ -121,7 +123,7 @@ def comparison(names: tuple[str, str], old: ReplayReport, new: ReplayReport, pla
     lines += [""] if places else []
     lines += _changes(old, new, places[:SHOWN])
     lines += _and_more(len(places) - SHOWN)
-    return "\n".join(lines)
+    return lines
 
 
 def _changes(old: ReplayReport, new: ReplayReport, places: Sequence[Place]) -> Iterator[str]:

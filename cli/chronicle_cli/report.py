@@ -1,8 +1,9 @@
-"""What chronicle prints for the operator: error lines, warnings, notes. All on stderr.
+"""The one place where lines leave: results on stdout; error lines, warnings and notes on stderr.
 
-Rule 1: everything printed here is redacted and has no control characters in it (Z4, Z10).
-Rule 2: one problem is one line; the remedy is the next.
-Rule 3: nothing waits for a reader of stderr; everything goes through one stream, in order.
+Rule 1 (Z10): no line has control characters in it, wherever its words come from.
+Rule 2 (Z4): what goes to stderr is redacted and capped, too.
+Rule 3: one problem is one line; the remedy is the next.
+Rule 4: nothing waits for a reader of stderr; everything goes there through one stream, in order.
 """
 
 from __future__ import annotations
@@ -27,6 +28,21 @@ def stderr() -> SafeStream:
     sink = SafeStream(sys.stderr)
     atexit.register(sink.finish)
     return sink
+
+
+def say(*lines: str) -> None:
+    """Lines of a command's result, on stdout."""
+    from chronicle.telemetry.redaction import clean
+
+    for line in lines:
+        click.echo(clean(line))
+
+
+def data(json: bytes) -> None:
+    """A JSON line of a command's result, on stdout: the same data, with control characters escaped."""
+    from chronicle.telemetry.redaction import clean_json
+
+    click.echo(clean_json(json.decode()).encode())  # bytes: JSON is UTF-8, whatever the terminal's locale is
 
 
 def problem(text: str, remedy: str = "") -> None:
@@ -64,10 +80,10 @@ def trace(text: str) -> None:
 
 def _say(text: str, color: str | None = None) -> None:
     # Imported here: `chronicle --help` prints nothing of this kind and should not pay for it.
-    from chronicle.telemetry.redaction import clean, redact
+    from chronicle.telemetry.redaction import one_line
 
     sink = stderr()
-    line = clean(redact(text))
+    line = one_line(text)
     if color and sink.is_terminal and not os.environ.get("NO_COLOR"):
         line = click.style(line, fg=color)
     sink.write(f"{line}\n".encode("utf-8", "backslashreplace"))

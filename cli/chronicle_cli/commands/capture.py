@@ -105,7 +105,7 @@ def give_up(capture: CaptureFile, file: str, queue: str) -> None:
 
 def told(copied: Copied, file: str, queue: str) -> int:
     """Say what is in the file; the exit code."""
-    click.echo(f"{copied.count} messages of {queue} copied to {file}; all are still in the queue")
+    report.say(f"{copied.count} messages of {queue} copied to {file}; all are still in the queue")
     if copied.stopped:
         report.problem("interrupted: the file is incomplete")
         return Exit.RETURNED

@@ -84,8 +84,7 @@ def command(ctx: click.Context, /, **_: object) -> int:
         remark = dead_letters(
             where.broker.dead_letter_check, connector, management_url, allow_drop=ctx.params["allow_drop"]
         )
-    urls = (where.url, management_url or "")
-    observer = observe(options.output_of(ctx), where.queue, syncer.name, transport, *urls)
+    observer = observe(options.output_of(ctx), where.queue, syncer.name, transport)
     if remark is not None:
         remark.tell(observer, where.queue)
     return captured(ctx, job, transport, observer)

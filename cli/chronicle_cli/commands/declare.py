@@ -53,15 +53,15 @@ def command(ctx: click.Context, /, dry_run: bool, **_: Any) -> int:
     steps = planned_topology(connector)
     report.note(where.notice)
     report.warn(*where.warnings, *topology_options.unhonoured(where.broker, wishes))
-    click.echo(f"the plan for {where.queue}:")
+    report.say(f"the plan for {where.queue}:")
     for step in steps:
-        click.echo(f"  {described(step)}")
+        report.say(f"  {described(step)}")
     if dry_run:
-        click.echo("nothing was created")
+        report.say("nothing was created")
         return Exit.DONE
     quiet_clients()
     for step, done in reach(partial(declare_topology, connector), ctx.params["startup_timeout"], report.warn):
-        click.echo(f"{done}: {step}")
+        report.say(f"{done}: {step}")
     return Exit.DONE
 
 

@@ -17,6 +17,7 @@ from chronicle.engine.job import Exit
 from chronicle.errors import CannotDecrypt, InvalidMessage, KeyStoreError, SettingError, UnknownSigner
 from chronicle.proca.keystore import SHOWN, KeyStore, add_key, change_lock
 from chronicle.proca.sealed import open_personal_info
+from chronicle_cli import report
 from chronicle_cli.help import Command, write_examples
 from chronicle_cli.passphrase import PassphraseSource
 
@@ -67,7 +68,7 @@ def new(file: str) -> int:
         raise SettingError("a key can only be added to a file", "name the file: chronicle keys new keys.json")
     secrets = PassphraseSource(os.environ)
     public = add_key(file, secrets.unlock, secrets.lock, lock_new=secrets.encrypts)
-    click.echo(public)
+    report.say(public)
     return Exit.DONE
 
 
@@ -79,7 +80,7 @@ def listing(file: str) -> int:
     FILE defaults to CHRONICLE_KEYS, else keys.json.
     """
     for public in KeyStore.load(file, PassphraseSource(os.environ).unlock).publics():
-        click.echo(public)
+        report.say(public)
     return Exit.DONE
 
 
@@ -102,17 +103,17 @@ def check(file: str, message: str | None, sign_keys: tuple[str, ...]) -> int:
     secrets = PassphraseSource(os.environ)
     keys = KeyStore.load(file, secrets.unlock, sign_keys)
     if inline(file):
-        click.echo("key store: given as text, not as a file")
+        report.say("key store: given as text, not as a file")
     else:
         facts = os.stat(file, follow_symlinks=False)
         locked = ", locked" if is_locked(file) else ""
         mode = f"{stat.S_IMODE(facts.st_mode):o}"
-        click.echo(f"key store: {file}, mode {mode}, owner {owner(facts.st_uid)}{locked}")
-    click.echo(f"keys: {len(keys)}")
+        report.say(f"key store: {file}, mode {mode}, owner {owner(facts.st_uid)}{locked}")
+    report.say(f"keys: {len(keys)}")
     for public in keys.publics():
-        click.echo(f"  {public}  valid")
+        report.say(f"  {public}  valid")
     for signer in keys.signers():
-        click.echo(f"  {signer}  pinned sign key")
+        report.say(f"  {signer}  pinned sign key")
     if not keys.publics():
         raise KeyStoreError("the key store is empty", "create a key with `chronicle keys new`")
     return can_open(message, keys, secrets) if message else Exit.DONE
@@ -133,7 +134,7 @@ def lock(file: str) -> int:
         raise SettingError(f"{file} is already locked", "unlock it first to change its passphrase")
     secrets = PassphraseSource(os.environ)
     count = change_lock(file, secrets.lock, lambda content, _name: content)
-    click.echo(f"{file} is locked: {keys_of(count)}")
+    report.say(f"{file} is locked: {keys_of(count)}")
     return Exit.DONE
 
 
@@ -149,7 +150,7 @@ def unlock(file: str) -> int:
         raise SettingError(f"{file} is not locked", "there is nothing to do")
     secrets = PassphraseSource(os.environ)
     count = change_lock(file, lambda content: secrets.unlock(content, file), secrets.unlock)
-    click.echo(f"{file} is unlocked: {keys_of(count)}")
+    report.say(f"{file} is unlocked: {keys_of(count)}")
     return Exit.DONE
 
 
@@ -178,22 +179,22 @@ def can_open(path: str, keys: KeyStore, secrets: PassphraseSource) -> int:
         raise SettingError(f"there is no message in {path}", "name a file that contains one")
     info = sealed_in(delivery.body)
     if not info:
-        click.echo("message: its personal data is not sealed")
+        report.say("message: its personal data is not sealed")
         return Exit.DONE
     name = key_name(info)
     try:
         opened = open_personal_info(info, keys)
     except UnknownSigner:
         signer = key_name(info, "signKey")
-        click.echo(f"message: no, it is sealed with key {signer}, which is not a pinned sign key")
+        report.say(f"message: no, it is sealed with key {signer}, which is not a pinned sign key")
         return Exit.FATAL
     except CannotDecrypt:
-        click.echo(f"message: no, its personal data is damaged or not sealed for key {name}")
+        report.say(f"message: no, its personal data is damaged or not sealed for key {name}")
         return Exit.FATAL
     if opened is None:
-        click.echo(f"message: no, it is sealed for key {name}, which is not in the store")
+        report.say(f"message: no, it is sealed for key {name}, which is not in the store")
         return Exit.FATAL
-    click.echo(f"message: yes, key {name} opens its personal data")
+    report.say(f"message: yes, key {name} opens its personal data")
     return Exit.DONE
 
 

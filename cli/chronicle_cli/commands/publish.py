@@ -75,7 +75,7 @@ def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: b
 
     messages = chain(read(), chain.from_iterable(read() for _ in range(repeat - 1)))
     if dry_run:
-        click.echo(f"{counted_with_bad(messages)} for {where.queue}; nothing was sent")
+        report.say(f"{counted_with_bad(messages)} for {where.queue}; nothing was sent")
         return Exit.DONE
     return send(messages, where, ctx.params["startup_timeout"])
 
@@ -98,7 +98,7 @@ def send(messages: Iterator[Delivery], where: Where, startup_timeout: float) -> 
             rest = "was not sent" if isinstance(error, MessageError) else "is uncertain"
             report.note(f"{counted(publication.confirmed)} on {where.queue}, confirmed; the rest {rest}")
             return stopped_by(error)
-    click.echo(f"{counted(publication.confirmed)} on {where.queue}, confirmed")
+    report.say(f"{counted(publication.confirmed)} on {where.queue}, confirmed")
     return Exit.DONE
 
 

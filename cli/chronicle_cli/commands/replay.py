@@ -103,7 +103,7 @@ def command(
     with DeadLetterFile(dead_letters) as file:
         source = messages()
         code, tally = replayed(ctx, load(work.syncer, work.app_dir), source, file.write)
-    click.echo(table(tally))
+    report.say(*table(tally))
     if not code and not source.at_end:
         report.problem("stopped before the end", "messages that are not in the table were not tried")
         return Exit.FATAL
@@ -142,7 +142,7 @@ def compare(ctx: click.Context, syncers: tuple[Syncer, Syncer], messages: Callab
         tallies.append(tally)
     old, new = tallies
     places = changed(old, new)
-    click.echo(comparison((syncers[0].name, syncers[1].name), old, new, places))
+    report.say(*comparison((syncers[0].name, syncers[1].name), old, new, places))
     return Exit.FATAL if places else Exit.DONE
 
 

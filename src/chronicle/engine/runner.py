@@ -29,7 +29,7 @@ from chronicle.errors import BrokerError, BrokerRefused, BrokerUnreachable, Conn
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
-from chronicle.telemetry.redaction import trace_of
+from chronicle.telemetry.redaction import name_of, trace_of
 from chronicle.transports.seam import Closing, Transport
 from chronicle.transports.waker import Waker
 from chronicle.workers.base import make_workers
@@ -340,7 +340,7 @@ class Runner:
     def _watch_for_crash(self) -> None:
         if (error := self._mailbox.crash) is not None:
             self._mailbox.crash = None
-            name = type(error).__name__
+            name = name_of(type(error))
             self._fail(Exit.FATAL, f"uncaught {name} outside any message", trace_of(error, None))
 
     def _drain_offline(self) -> None:

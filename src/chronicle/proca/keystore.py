@@ -80,6 +80,10 @@ class KeyStore:
         """The pinned sign keys; without any, what anybody sealed is opened."""
         return tuple(encode(signer) for signer in self._signers)
 
+    def privates(self) -> tuple[bytes, ...]:
+        """The private keys, so that whoever prints can hide them."""
+        return tuple(map(bytes, self._privates.values()))
+
     def box(self, encrypt_key: str, sign_key: str) -> Box | None:
         """What opens messages sealed for one key by another; None when the first is not in the store.
 

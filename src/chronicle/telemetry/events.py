@@ -8,14 +8,14 @@ Rule 3 (Z10): whatever a producer can choose is cleaned and capped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from chronicle.core.outcome import Action, Revoked, Synced
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.telemetry.counters import Counters
-from chronicle.telemetry.redaction.secrets import cap, clean, redact
+from chronicle.telemetry.redaction import one_line
 
 STARTING: Final = "consumer.starting"
 READY: Final = "consumer.ready"
@@ -54,6 +54,7 @@ _NAMES: Final = {
 # Where a delivery is at its broker. A Kafka key is not among them: it is often an e-mail address.
 _PLACES: Final = ("delivery_tag", "exchange", "routing_key", "topic", "partition", "offset", "stream", "id",
                   "channel", "file", "line")  # fmt: skip
+_LONGEST_LABEL: Final = 200
 
 
 class Observer(Protocol):
@@ -94,10 +95,14 @@ def for_people(name: str, level: int) -> int:
     return logging.DEBUG if name.endswith(".state_change") else level
 
 
-@lru_cache(maxsize=2048)
 def label(text: str) -> str:
     """An external name made fit for a log: there are few and they repeat, so each is cleaned once."""
-    return cap(clean(redact(text)), 200)
+    return _label(text[: 4 * _LONGEST_LABEL + 1])  # what is kept must not be as long as a producer likes
+
+
+@lru_cache(maxsize=2048)
+def _label(text: str) -> str:
+    return one_line(text, _LONGEST_LABEL)
 
 
 def number(value: int) -> int | str:
@@ -115,9 +120,7 @@ def is_plain_ack(settlement: Settlement) -> bool:
     )
 
 
-def verdict_facts(
-    settlement: Settlement, hide: Callable[[str], str] = redact
-) -> tuple[str, int, dict[str, Any]]:
+def verdict_facts(settlement: Settlement) -> tuple[str, int, dict[str, Any]]:
     """The event of one verdict: its name, its level, and the delivery's facts (R-000-44)."""
     delivery, verdict = settlement.delivery, settlement.verdict
     plain = is_plain_ack(settlement)
@@ -137,11 +140,11 @@ def verdict_facts(
     facts["latency_ms"] = round(settlement.seconds * 1000, 3)
     if plain:
         return ACKED, logging.INFO, facts
-    facts["reason"] = cap(clean(hide(verdict.reason)), 500)
+    facts["reason"] = one_line(verdict.reason, 500)
     if settlement.notes:
-        facts["notes"] = [cap(clean(hide(note)), 200) for note in settlement.notes]
+        facts["notes"] = [one_line(note, 200) for note in settlement.notes]
     if settlement.error:
-        facts["error"] = cap(clean(hide(settlement.error)), 500)
+        facts["error"] = one_line(settlement.error, 500)
     return (*_name(settlement), facts)
 
 

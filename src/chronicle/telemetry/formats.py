@@ -18,10 +18,8 @@ import orjson
 from chronicle.core.settlement import Settlement
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
-from chronicle.telemetry.redaction.secrets import Secrets, cap, clean
+from chronicle.telemetry.redaction import cap, clean, one_line, redact
 from chronicle.telemetry.safe_stream import SafeStream
-
-Hide = Callable[[str], str]
 
 _LONGEST_TEXT: Final = 2_000
 _LONGEST_TRACE: Final = 10_000
@@ -46,20 +44,18 @@ class JsonLog:
         level: int,
         always: Mapping[str, str],
         *,
-        secrets: Secrets | None = None,
         clock: Callable[[], float] = time,
     ) -> None:
         self.sink = sink
         self._level = level
-        self._hide = (secrets or Secrets()).hide
-        self._always = {name: tidy(value, self._hide) for name, value in always.items()}
+        self._always = {name: tidy(value) for name, value in always.items()}
         self._clock = clock
 
     def event(self, name: str, level: int, text: str, **facts: Any) -> None:
         if level < self._level:
             return
         line = {"ts": stamp(self._clock()), "level": level_name(level), "event": name}
-        line |= {"text": tidy(text, self._hide), **self._always, **tidy_facts(facts, self._hide)}
+        line |= {"text": tidy(text), **self._always, **tidy_facts(facts)}
         self.sink.write(orjson.dumps(line, option=_OPTIONS))
 
     def settled(self, batch: Sequence[Settlement]) -> None:
@@ -68,7 +64,7 @@ class JsonLog:
         lines = []
         ts = stamp(self._clock()) if batch else ""
         for settlement in batch:
-            name, level, facts = events.verdict_facts(settlement, self._hide)
+            name, level, facts = events.verdict_facts(settlement)
             if level >= self._level:
                 line = {"ts": ts, "level": level_name(level), "event": name, **self._always, **facts}
                 lines.append(orjson.dumps(line, option=_OPTIONS))
@@ -91,13 +87,11 @@ class PrettyLog:
         level: int,
         *,
         color: bool,
-        secrets: Secrets | None = None,
         clock: Callable[[], float] = time,
     ) -> None:
         self.sink = sink
         self._level = level
         self._color = color
-        self._hide = (secrets or Secrets()).hide
         self._clock = clock
         self._started = clock()
 
@@ -106,8 +100,8 @@ class PrettyLog:
             line = pretty(
                 self._clock(),
                 level,
-                tidy(text, self._hide) or name,
-                tidy_facts(facts, self._hide),
+                tidy(text) or name,
+                tidy_facts(facts),
                 self._color,
             )
             self.sink.write(encode(line))
@@ -118,7 +112,7 @@ class PrettyLog:
         lines = []
         now = self._clock() if batch else 0.0
         for settlement in batch:
-            name, level, facts = events.verdict_facts(settlement, self._hide)
+            name, level, facts = events.verdict_facts(settlement)
             if level >= self._level:
                 lines.append(pretty(now, level, verdict_text(name, facts), facts, self._color))
         if lines:
@@ -181,7 +175,7 @@ def summary(counters: Counters, seconds: float) -> str:
     return "".join(f"  {name:<14}{number:>{width}}\n" for name, number in rows)
 
 
-def tidy(value: Any, hide: Hide) -> Any:
+def tidy(value: Any) -> Any:
     """A fact as it may be written: short, on one line, without secrets."""
     if value is None or isinstance(value, bool):
         return value
@@ -190,17 +184,17 @@ def tidy(value: Any, hide: Hide) -> Any:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, list | tuple):
-        return [tidy(item, hide) for item in value[:50]]
+        return [tidy(item) for item in value[:50]]
     if isinstance(value, dict):
-        return {tidy(str(name), hide): tidy(item, hide) for name, item in list(value.items())[:50]}
-    return cap(clean(hide(str(value))), _LONGEST_TEXT)
+        return {tidy(str(name)): tidy(item) for name, item in list(value.items())[:50]}
+    return one_line(str(value), _LONGEST_TEXT)
 
 
-def tidy_facts(facts: Mapping[str, Any], hide: Hide) -> dict[str, Any]:
+def tidy_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts as they may be written; a traceback keeps its lines, an empty one is left out."""
-    tidied = {name: tidy(value, hide) for name, value in facts.items() if name != "trace"}
+    tidied = {name: tidy(value) for name, value in facts.items() if name != "trace"}
     if facts.get("trace"):
-        rows = hide(str(facts["trace"])).split("\n")
+        rows = redact(str(facts["trace"]), _LONGEST_TRACE).split("\n")
         tidied["trace"] = cap("\n".join(map(clean, rows)), _LONGEST_TRACE)
     return tidied
 

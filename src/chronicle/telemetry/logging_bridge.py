@@ -1,8 +1,9 @@
 """Log records from other libraries, turned into chronicle's own lines.
 
 Rule 1: no record may raise, print by itself, or contain a secret, an address or a telephone number.
-Rule 2: asyncio quotes the exceptions of tasks that were never awaited, with their texts; it is unknown which
-        message they are about, so only their places and types are logged.
+Rule 2: it is unknown which message a record is about, so the text of an exception that is logged with its
+        traceback is withheld wherever the record quotes it.
+Rule 3: asyncio quotes the arguments and exceptions of tasks: of its records only the fixed words are logged.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 
 from chronicle.telemetry import events
 from chronicle.telemetry.events import Observer
-from chronicle.telemetry.redaction import mask, trace_of
+from chronicle.telemetry.redaction import mask, name_of, reason_of, trace_of
 
 _LONGEST = 2_000
 
@@ -26,11 +27,7 @@ class LoggingBridge(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         try:
-            text = record.getMessage()
-            if record.name == "asyncio":
-                text = (
-                    text.partition("\n")[0] if error is None else f"asyncio: {type(error).__name__} in a task"
-                )
+            text = _of_asyncio(record, error) if record.name == "asyncio" else _without(error, record)
             facts = {"logger": record.name}
             if error is not None:
                 facts["trace"] = trace_of(error, None)
@@ -40,6 +37,19 @@ class LoggingBridge(logging.Handler):
             self._observer.event(
                 events.LOG,
                 logging.WARNING,
-                f"a log record could not be written: {type(failure).__name__}",
+                f"a log record could not be written: {name_of(type(failure))}",
                 logger=record.name,
             )
+
+
+def _of_asyncio(record: logging.LogRecord, error: BaseException | None) -> str:
+    if error is not None:
+        return f"asyncio: {name_of(type(error))} in a task"
+    return str(record.msg).partition("\n")[0]
+
+
+def _without(error: BaseException | None, record: logging.LogRecord) -> str:
+    """What a record says, without the text of the error it is about."""
+    text = record.getMessage()
+    quoted = "" if error is None else str(error)
+    return text.replace(quoted, reason_of(error, None)) if error is not None and quoted else text

@@ -18,11 +18,12 @@ from chronicle.core.pipeline import Pipeline, Prepared, Schema
 from chronicle.core.policy import OnException, Policy, decide
 from chronicle.core.settlement import Settlement
 from chronicle.errors import Ask, CannotDecrypt, MessageError
-from chronicle.telemetry.redaction import mask, trace_of
+from chronicle.telemetry.redaction import BUDGET, name_of, reason_of, trace_of, words_of
 
 SYNCED = Synced()
 FAILED = Failed()
 REVOKED = Revoked()
+MOST_SEARCHED = 8 * BUDGET  # bytes: a larger body is not decoded again only to find that it is too large
 
 
 class Handler:
@@ -77,19 +78,17 @@ class Handler:
             return Invalid(str(error))
         except Exception as error:  # a bug of ours must not pass for a bad message
             return Fatal(
-                f"chronicle failed on this message: {type(error).__name__}", trace_of(error, delivery.body)
+                f"chronicle failed on this message: {name_of(type(error))}", trace_of(error, delivery.body)
             )
 
     def _raised(self, error: BaseException, message: Any, delivery: Delivery) -> Outcome:
         known = self._known(message, delivery)
-        words = _words_of(error, known)
         if isinstance(error, Ask):
-            return Asked(error, words)
-        name = type(error).__name__
-        reason = f"the syncer raised {name}: {words}" if words else f"the syncer raised {name}"
+            return Asked(error, words_of(error, known))
+        reason = f"the syncer raised {reason_of(error, known)}"
         if isinstance(error, Exception) and self._policy.on_exception is OnException.FAIL:
             return Failed(reason)
-        return Fatal(reason, _trace_of(error, known))
+        return Fatal(reason, trace_of(error, known))
 
     def _known(self, message: Any, delivery: Delivery) -> Any:
         """What a text about this message must not reveal.
@@ -97,6 +96,8 @@ class Handler:
         That is the message as it came, because a syncer may have taken things out of it; as it is now,
         because it may have put some in; and what is written on the delivery.
         """
+        if len(delivery.body) > MOST_SEARCHED:
+            return delivery.body
         try:
             before = self._pipeline.prepare(delivery).message
         except MessageError:
@@ -126,25 +127,11 @@ class Handler:
         return None if too_large or self._pipeline.schema is Schema.RAW else names_in(delivery.body)[0]
 
 
-def _trace_of(error: BaseException, message: Any) -> str:
-    try:
-        return trace_of(error, message)
-    except Exception:  # something in the message cannot be inspected
-        return trace_of(error, None)
-
-
 def _differ(one: Any, other: Any) -> bool:
     try:
         return bool(one != other)
     except Exception:  # a message that holds itself, or something that cannot be compared
         return True
-
-
-def _words_of(error: BaseException, message: Any) -> str:
-    try:
-        return mask(str(error), message)
-    except Exception:  # even its text cannot be had, and that must not escape into a worker
-        return ""
 
 
 def judge(answer: object) -> Outcome:
@@ -156,4 +143,4 @@ def judge(answer: object) -> Outcome:
     if answer is None:
         return Fatal("the syncer returned None, not True or False: is a `return True` missing?")
     hint = ": write `async def`, or return its result" if hasattr(answer, "__await__") else ""
-    return Fatal(f"the syncer returned {type(answer).__name__}, not True or False{hint}")
+    return Fatal(f"the syncer returned {name_of(type(answer))}, not True or False{hint}")

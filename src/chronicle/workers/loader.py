@@ -12,19 +12,18 @@ import importlib
 import importlib.util
 import inspect
 import os
-import re
 import sys
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from chronicle.errors import OperatorError, SyncerError
-from chronicle.telemetry.redaction import Secrets, trace_of
+from chronicle.telemetry.redaction import KNOWN, name_of, secrets_in, trace_of
 
-SECRET_NAME = re.compile("PASS|TOKEN|SECRET|KEY|CRED|AUTH|URL|DSN", re.IGNORECASE)
+# No message has come yet, so an error can quote nothing of one.
+NO_MESSAGE: Final[Mapping[str, Any]] = {}
 FORM = "write it as module:function or path/to/file.py:function"
 
 
@@ -49,12 +48,10 @@ class Syncer:
         """The error to report when the class, or entering its context, raised."""
         if isinstance(error, OperatorError):  # a built-in syncer says itself which setting is wrong
             return error
-        # No message has come yet, so its text can contain nothing of one, but secrets from the environment.
-        secrets = Secrets(value for name, value in os.environ.items() if SECRET_NAME.search(name))
         return SyncerError(
-            f"the syncer {self.name} did not start: {type(error).__name__}",
+            f"the syncer {self.name} did not start: {name_of(type(error))}",
             "fix it; its traceback is above",
-            trace=secrets.hide(trace_of(error, {})),
+            trace=trace_of(error, NO_MESSAGE),
         )
 
 
@@ -67,6 +64,7 @@ def load(spec: str, app_dir: str = ".") -> Syncer:
     if not folder.is_dir():
         raise SyncerError(f"the app folder {app_dir!r} does not exist", "name another one with --app-dir")
     _append_to_path(folder)
+    _know_the_environment()
     module = _module_from_file(place, folder) if is_file(place) else _module_by_name(place, folder)
     return look_at(_attribute(module, name, place), spec, getattr(module, "__file__", None) or place)
 
@@ -75,6 +73,7 @@ def look_at(target: Any, name: str, file: str = "") -> Syncer:
     """Find out how a syncer wants to be called."""
     if not callable(target):
         raise SyncerError(f"{name} is a {type(target).__name__}, not a function or a class", FORM)
+    _know_the_environment()  # the module may have added to it
     function = _call_of(target)
     return Syncer(
         name=name,
@@ -83,6 +82,11 @@ def look_at(target: Any, name: str, file: str = "") -> Syncer:
         is_async=inspect.iscoroutinefunction(function),
         takes_delivery=_takes_delivery(function, name),
     )
+
+
+def _know_the_environment() -> None:
+    """What foreign code can read, its errors may quote."""
+    KNOWN.add(*secrets_in(os.environ))
 
 
 def _call_of(target: Any) -> Callable[..., Any]:
@@ -176,13 +180,10 @@ def _is_free(path: Path) -> bool:
 
 def _failed_import(place: str, error: BaseException) -> SyncerError:
     """The user's module raised: they need their own lines of the traceback, not importlib's or ours."""
-    summary = traceback.TracebackException.from_exception(error, capture_locals=False)
-    own = [f for f in summary.stack if "importlib" not in f.filename and f.filename != __file__]
-    summary.stack = traceback.StackSummary.from_list(own)
     return SyncerError(
-        f"your module {place!r} failed to import: {type(error).__name__}",
+        f"your module {place!r} failed to import: {name_of(type(error))}",
         "fix it; check that it runs: python -c 'import …'",
-        trace="".join(summary.format(chain=False)),
+        trace=trace_of(error, NO_MESSAGE),
     )
 
 

@@ -14,7 +14,7 @@ from chronicle.core.policy import ACKED
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
-from chronicle.telemetry.redaction import Secrets
+from chronicle.telemetry.redaction import KNOWN
 from chronicle.telemetry.safe_stream import SafeStream
 from chronicle_cli.live import LINES_PER_DRAWING, LiveView, make_live_view
 from chronicle_cli.terminal import console_on
@@ -54,8 +54,9 @@ def view_on(width: int = 100, height: int = 30, no_color: bool = True) -> tuple[
         highlight=False,
         markup=False,
     )
+    KNOWN.add("hunter2hunter2")
     title = "my_crm:sync ← cus.12.deliver at broker.test"
-    view = LiveView(sink, console, logging.INFO, title, clock=clock, secrets=Secrets(["hunter2hunter2"]))
+    view = LiveView(sink, console, logging.INFO, title, clock=clock)
     return view, stream, clock
 
 

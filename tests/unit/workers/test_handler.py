@@ -173,7 +173,7 @@ class TestRaising:
 
         outcome = run(raising(Mute()), delivery(action()), policy).outcome
         assert isinstance(outcome, Fatal | Failed)
-        assert outcome.reason == "the syncer raised Mute"
+        assert outcome.reason == "the syncer raised Mute: ‹withheld›"
 
     @both
     def test_rule_1_nor_does_a_verdict_without_words(self, run: Run) -> None:

@@ -178,13 +178,12 @@ class TestRefused:
         place = spec.partition(":")[0]
         assert error.problem == f"your module {place!r} failed to import: ZeroDivisionError"
         assert error.remedy == "fix it; check that it runs: python -c 'import …'"
-        assert error.trace.splitlines()[0] == "Traceback (most recent call last):"
         frames = [line for line in error.trace.splitlines() if line.startswith("  File ")]
         assert frames == [
             f'  File "{file}", line 3, in <module>',
             f'  File "{file}", line 2, in setup',
         ]
-        assert error.trace.endswith("ZeroDivisionError: division by zero\n")
+        assert error.trace.splitlines()[-1] == "ZeroDivisionError: division by zero"
         assert "broken_crm" not in sys.modules
 
     def test_a_syntax_error_shows_its_line(self) -> None:

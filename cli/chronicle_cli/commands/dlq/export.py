@@ -58,7 +58,7 @@ class Stdout:
 
     def write(self, records: Sequence[dict[str, Any]]) -> None:
         for record in records:
-            click.echo(dump(record))
+            report.data(dump(record))
 
     def sync(self) -> None:
         sys.stdout.flush()
@@ -147,7 +147,7 @@ def drop(
     kept = "no copy is kept" if sink is None else f"a copy goes to {sink.path}"
     with aim.read(AHEAD) as letters:
         if letters.present and not yes and not agreed(letters.present, aim, conditions, kept):
-            click.echo("nothing dropped")
+            report.say("nothing dropped")
             return Exit.DONE
         work = Export(
             letters, aim.queue, sink, conditions=conditions, limit=limit, drop=True, max_body=aim.max_body
@@ -190,7 +190,7 @@ def carried_out(work: Export, sink: RecordWriter | None, aim: Aim, present: int,
 
 def ending(tally: Tally, aim: Aim, done: str, *, to_stderr: bool = False) -> int:
     """The last lines, and the exit code."""
-    click.echo(f"{counted(tally.moved)} {done}", err=to_stderr)
+    (report.note if to_stderr else report.say)(f"{counted(tally.moved)} {done}")
     for line in unseen(tally, aim):
         report.note(line)
     return interrupted(tally) if tally.stopped else Exit.DONE

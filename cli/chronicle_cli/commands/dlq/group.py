@@ -24,6 +24,7 @@ from chronicle_cli.commands.dlq.redrive import redrive
 from chronicle_cli.commands.dlq.view import Shown, revealed, shown, summary, summary_lines
 from chronicle_cli.help import Command, write_examples
 
+AT_ONCE: Final = 20  # looked through before the connection has its turn again
 EXAMPLES: Final = """
 chronicle dlq list --queue cus.12.deliver
 chronicle dlq show --queue cus.12.deliver --match id=1001
@@ -80,16 +81,16 @@ def listing(
     with aim.read(limit, ctx.params["max_deliveries"]) as letters:
         seen = 0
         found: list[Shown] = []
-        while seen < limit and (batch := letters.read(limit - seen, TURN)) is not None:
+        while seen < limit and (batch := letters.read(min(limit - seen, AT_ONCE), TURN)) is not None:
             seen += len(batch)
             looked_at = (shown(one, aim.queue, aim.max_body) for one in batch)
             found += [one for one in looked_at if matches(one.letter, conditions, now)]
     facts = summary(aim.queue, aim.dead, letters.present, seen, found)
     if as_json:
-        click.echo(dump(facts))
+        report.data(dump(facts))
         return Exit.DONE
     for line in summary_lines(facts, now, oldest(found)):
-        click.echo(line)
+        report.say(line)
     return Exit.DONE
 
 
@@ -125,7 +126,7 @@ def show(
             one = shown(delivery, aim.queue, aim.max_body)
             tell(one, to_record(delivery, max_body=aim.max_body) if reveal else None, now, as_json=as_json)
     if not as_json:
-        click.echo(f"{count} shown of {letters.present} in {aim.dead}")
+        report.say(f"{count} shown of {letters.present} in {aim.dead}")
     if count and aim.marks:
         report.note(aim.marks)
     return Exit.DONE
@@ -134,10 +135,10 @@ def show(
 def tell(one: Shown, record: dict[str, Any] | None, now: int, *, as_json: bool) -> None:
     """One dead letter; with its record, everything."""
     if as_json:
-        click.echo(dump(one.facts() | ({} if record is None else {"record": record})))
+        report.data(dump(one.facts() | ({} if record is None else {"record": record})))
         return
     lines = [*one.lines(now), *(revealed(record) if record is not None else ()), ""]
-    click.echo("\n".join(lines))
+    report.say(*lines)
 
 
 def matching(
@@ -145,7 +146,7 @@ def matching(
 ) -> Iterator[Delivery]:
     """The oldest that match; only as many are looked at as needed."""
     found = 0
-    while found < limit and (batch := letters.read(limit - found, TURN)) is not None:
+    while found < limit and (batch := letters.read(min(limit - found, AT_ONCE), TURN)) is not None:
         for delivery in batch:
             if matches(letter_of(delivery, aim.queue, aim.max_body), conditions, now):
                 found += 1

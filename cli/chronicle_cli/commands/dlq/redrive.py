@@ -157,9 +157,9 @@ def told(tally: Tally, aim: Aim, *, dry_run: bool) -> int:
     """What went where and what stays, and the exit code."""
     if tally.refusals and not tally.moved:
         raise next(iter(tally.refusals.values()))
-    click.echo(moved(tally, "would be redriven" if dry_run else "redriven, confirmed"))
+    report.say(moved(tally, "would be redriven" if dry_run else "redriven, confirmed"))
     for line in stays(tally):
-        click.echo(line)
+        report.say(line)
     for line in unseen(tally, aim):
         report.note(line)
     if tally.stopped:
@@ -195,7 +195,7 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
         # A bounded run must end: a broker that goes away gets as long as one that was never there.
         Lifecycle(aim.startup_timeout, ctx.params["drain_timeout"], give_up_after=aim.startup_timeout),
     )
-    observer = observe(options.output_of(ctx), aim.dead, found.name, transport, aim.where.url)
+    observer = observe(options.output_of(ctx), aim.dead, found.name, transport)
     try:
         ending = run_to_end(job, transport, observer)
     except NoSuchQueue:
@@ -204,7 +204,7 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     present = transport.present or 0
     failing = counters.dead_lettered
     staying = "stays with its new reason" if failing == 1 else "stay with their new reason"
-    click.echo(f"{counted(counters.ack)} handled and removed, {failing} {staying}")
+    report.say(f"{counted(counters.ack)} handled and removed, {failing} {staying}")
     left = present - counters.ack - counters.dead_lettered - transport.others
     if left > 0:
         report.note(f"{left} of {present} were not tried and are still in {aim.dead}, unchanged")

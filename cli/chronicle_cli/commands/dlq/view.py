@@ -25,7 +25,7 @@ from chronicle.core.units import format_duration
 from chronicle.errors import InvalidMessage
 from chronicle.proca.schema import ACTION, EVENT
 from chronicle.telemetry.events import label, number
-from chronicle.telemetry.redaction import clean, mask
+from chronicle.telemetry.redaction import Mask, clean
 
 KNOWN: Final = (ACTION, EVENT)
 OURS: Final = QUEUE.removesuffix("queue")  # what all headers of ours begin with
@@ -34,6 +34,7 @@ HARMLESS: Final = frozenset(
 )
 TOO_LARGE: Final = re.compile(r"the body has [0-9]{1,20} bytes, the limit is [0-9]{1,20}")
 SHOWN: Final = 10  # reasons in a summary
+MOST_NAMES: Final = 50  # of headers; a producer may have written thousands
 PLAIN_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,60}")
 
 
@@ -94,12 +95,12 @@ class Shown:
 def shown(delivery: Delivery, queue: str, max_body: int) -> Shown:
     """What may be shown of this dead letter of `queue`; a larger body than `max_body` is not searched."""
     letter = letter_of(delivery, queue, max_body)
-    message = _message(delivery.body, max_body)
+    mask = Mask(_message(delivery.body, max_body))
 
     def safe(value: object) -> str:
         text = value if isinstance(value, str) else ""
         harmless = text in HARMLESS or text == queue or TOO_LARGE.fullmatch(text)
-        return text if harmless else mask(text, message)
+        return text if harmless else mask(text)
 
     deaths = tuple(
         {
@@ -118,7 +119,7 @@ def shown(delivery: Delivery, queue: str, max_body: int) -> Shown:
         safe(letter.home),
         safe(letter.death.consumer),
         deaths,
-        tuple(sorted(safe(name) for name in plain)),
+        tuple(sorted(safe(name) for name in sorted(plain)[:MOST_NAMES])),
     )
 
 

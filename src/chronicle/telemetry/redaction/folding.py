@@ -10,7 +10,6 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -31,6 +30,7 @@ _ESCAPE: Final = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
+_UNSEEN: Final = frozenset(("Mn", "Mc", "Me", "Cf"))  # accents, and what has no width at all
 _SINGLES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 
@@ -41,31 +41,9 @@ class Layer:
     text: str
     spans: tuple[Span, ...]
 
-    def find(self, needle: str) -> Iterator[Span]:
-        """Every occurrence of the needle, overlapping ones too, as spans of the original text."""
-        at = self.text.find(needle)
-        while at >= 0:
-            yield self.spans[at][0], self.spans[at + len(needle) - 1][1]
-            at = self.text.find(needle, at + 1)
-
-    def find_alone(self, needle: str) -> Iterator[Span]:
-        """The occurrences where the needle is not part of a longer word."""
-        at = self.text.find(needle)
-        while at >= 0:
-            end = at + len(needle)
-            if not self.text[at - 1 : at].isalnum() and not self.text[end : end + 1].isalnum():
-                yield self.spans[at][0], self.spans[end - 1][1]
-            at = self.text.find(needle, at + 1)
-
-    def matches(self, pattern: re.Pattern[str]) -> Iterator[tuple[str, Span]]:
-        for match in pattern.finditer(self.text):
-            if match[0]:
-                yield match[0], (self.spans[match.start()][0], self.spans[match.end() - 1][1])
-
-    def squeezed(self) -> Layer:
-        """Letters and digits only: `+44 20 79` and `442079` are the same here."""
-        kept = [at for at, char in enumerate(self.text) if char.isalnum()]
-        return Layer("".join(self.text[at] for at in kept), tuple(self.spans[at] for at in kept))
+    def place(self, start: int, end: int) -> Span:
+        """Where in the text these characters came from."""
+        return self.spans[start][0], self.spans[end - 1][1]
 
 
 def layers(text: str) -> list[Layer]:
@@ -94,7 +72,7 @@ def squeeze(text: str) -> str:
 def _fold_sign(sign: str) -> str:
     # Via upper case: the dotless i and the like become the ordinary letter.
     apart = unicodedata.normalize("NFKD", sign.upper().casefold())
-    return "".join(part for part in apart if unicodedata.category(part)[0] != "M").casefold()
+    return "".join(part for part in apart if unicodedata.category(part) not in _UNSEEN).casefold()
 
 
 def _folded(text: str, spans: tuple[Span, ...]) -> Layer:

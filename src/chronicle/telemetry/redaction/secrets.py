@@ -1,27 +1,20 @@
 """Removing secrets from text: passwords in URLs, values after telling names, and values known to be secret.
 
-Rule 1: better to hide too much than too little. A URL is hidden from its first colon to the last `@` of its
-        word, because a password may contain any character.
-Rule 2: secrets are kept only in the `Secrets` object that the caller made.
+Rule: better to hide too much than too little. A URL is hidden from its first colon to the last `@` of its
+word, because a password may contain any character.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
-from urllib.parse import quote, quote_plus, unquote
+
+from chronicle.telemetry.redaction.known import KNOWN
+from chronicle.telemetry.redaction.spans import Found, cap, clean, written_over
 
 HIDDEN: Final = "***"
-
-# Control, bidirectional, invisible and lone-surrogate characters: what moves a cursor, reverses a line,
-# starts a new one, or cannot be written at all (Z10).
-_UNPRINTABLE: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
-)
-_SHORT_ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+LONGEST: Final = 2_000
 
 # How `://`, `:` and `@` of a URL look: plain, with escaped slashes, percent-encoded in three ways.
 _URL_SHAPES: Final = (
@@ -55,50 +48,38 @@ _PATTERNS: Final = (
     _PAIR,
     re.compile(r"(?:authorization|cookie)\s{0,8}[:=]\s{0,8}(?P<secret>[^\s\"'\\][^\r\n]*)", re.IGNORECASE),
     re.compile(r"\b(?:bearer|basic)\s+(?P<secret>[\w.~+/=-]{8,})", re.IGNORECASE),
-    re.compile(r"(?P<secret>\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*)"),
+    # Each run of characters is looked at once, however often a token seems to begin in it.
+    re.compile(r"(?<![\w-])(?=[\w-]*?\beyJ[\w-]{8})(?P<secret>[\w-]++\.[\w-]++\.[\w-]*)"),
     re.compile(r"(?P<secret>-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*-----|\Z))", re.DOTALL),
 )
 
 
-def clean(text: str) -> str:
-    """The text on one line, with everything that could control a terminal escaped."""
-    return _UNPRINTABLE.sub(_written_out, text)
+def redact(text: str, limit: int = LONGEST) -> str:
+    """At most this much of the text, without secrets and what looks like one; user names may stay."""
+    return written_over(text, secrets_in_text, limit)
 
 
-def _written_out(match: re.Match[str]) -> str:
-    char = match[0]
-    return _SHORT_ESCAPES.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}")
+def one_line(text: str, limit: int = LONGEST) -> str:
+    """At most this much of the text as it may be printed: on one line, without secrets."""
+    return cap(clean(redact(text, limit)), limit)
 
 
-def cap(text: str, limit: int) -> str:
-    """At most this many characters, with an ellipsis if there were more."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def redact(text: str) -> str:
-    """The text without anything that looks like a secret; user names may stay."""
-    found = list(_userinfo(text)) if "@" in text or "%" in text else []
+def secrets_in_text(text: str) -> Iterator[Found]:
+    """Where there are secrets in a text."""
+    for start, end in KNOWN.find(text):
+        yield Found(start, end, HIDDEN)
+    if "@" in text or "%" in text:
+        yield from _userinfo(text)
     # Every pattern sees the original text: what one of them hides may be the clue another one needs.
     for pattern in _PATTERNS:
-        found.extend(match.span("secret") for match in pattern.finditer(text))
-    return _hidden(text, found)
+        for match in pattern.finditer(text):
+            yield Found(*match.span("secret"), HIDDEN)
 
 
-def _hidden(text: str, found: Iterable[tuple[int, int]]) -> str:
-    pieces: list[str] = []
-    done = 0
-    for start, end in sorted(found):
-        if start >= done:
-            pieces += [text[done:start], HIDDEN]
-        done = max(done, end)
-    pieces.append(text[done:])
-    return "".join(pieces)
-
-
-def _userinfo(text: str) -> Iterator[tuple[int, int]]:
+def _userinfo(text: str) -> Iterator[Found]:
     for word in _WORD.finditer(text):
         for start, end in _password(word[0]):
-            yield word.start() + start, word.start() + end
+            yield Found(word.start() + start, word.start() + end, HIDDEN)
 
 
 def _password(word: str) -> Iterator[tuple[int, int]]:
@@ -115,36 +96,3 @@ def _password(word: str) -> Iterator[tuple[int, int]]:
         elif lower.startswith("http") and "/" not in lower[begin:end]:
             # What is alone before the @ of a web address is a token more often than a user name.
             yield begin, end
-
-
-class Secrets:
-    """Values known to be secret, found in text however they are written."""
-
-    def __init__(self, values: Iterable[str] = ()) -> None:
-        forms = {form for value in values for form in _forms(value) if len(form) >= 4}
-        longest_first = sorted(forms, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE) if forms else None
-
-    def hide(self, text: str) -> str:
-        """The text without known secrets and without anything that looks like one."""
-        if self._pattern is not None:
-            text = self._pattern.sub(HIDDEN, text)
-        return redact(text)
-
-    def __repr__(self) -> str:
-        return "<Secrets>"
-
-
-def _forms(value: str) -> set[str]:
-    """A value as it appears in URLs, forms, JSON and Python's own output."""
-    spellings = {value, unquote(value)}
-    spellings |= {spelling.lower() for spelling in spellings} | {spelling.upper() for spelling in spellings}
-    forms = set(spellings)
-    for spelling in spellings:
-        encodable = spelling.encode("utf-8", "replace")
-        percent = {quote(encodable, safe=""), quote(encodable), quote_plus(encodable)}
-        forms |= percent | {quote(form, safe="") for form in percent}
-        forms |= {json.dumps(spelling)[1:-1], json.dumps(spelling, ensure_ascii=False)[1:-1]}
-        forms |= {json.dumps(spelling)[1:-1].replace("/", "\\/")}
-        forms |= {repr(spelling)[1:-1], ascii(spelling)[1:-1], repr(encodable)[2:-1]}
-    return forms

@@ -1,61 +1,128 @@
 """Tracebacks that are safe to show: code and places, no values.
 
-Rule: if the message is not known, only errors worded by Python or by chronicle itself keep their text.
+Rule 1: if the message is not known, only chronicle's own errors keep their text; of an OSError the words of
+        the system for its number are shown. Python quotes values in the texts of its own errors.
+Rule 2: what is shown of the code was written before any message came: names and lines of files on disk, and
+        classes that a module holds. They are masked like every text.
 """
 
 from __future__ import annotations
 
-import traceback
+import errno
+import linecache
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from traceback import walk_tb
+from types import FrameType
 from typing import Any, Final
 
 from chronicle.errors import Ask, ChronicleError
-from chronicle.telemetry.redaction.personal import WITHHELD, mask
-from chronicle.telemetry.redaction.secrets import cap, clean, redact
+from chronicle.telemetry.redaction.personal import WITHHELD, Mask
+from chronicle.telemetry.redaction.secrets import one_line
 
 _HOME: Final = str(Path(__file__).resolve().parents[2]) + "/"
 _FIRST_FRAMES: Final = 4
 _LAST_FRAMES: Final = 12
 _MOST_ERRORS: Final = 6
 _LONGEST: Final = 8_000
-_WORDED_BY_PYTHON: Final = (
-    OSError,
-    ImportError,
-    NameError,
-    AttributeError,
-    SyntaxError,
-    MemoryError,
-    RecursionError,
-)
+_LONGEST_LINE: Final = 160
+_MADE_AT_RUN_TIME: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def trace_of(error: BaseException, message: Any) -> str:
     """The traceback of this error, with every text masked; the frames are the syncer's, not chronicle's."""
-    errors = list(_chain(error, set()))
-    blocks = [f"{joint}\n{_block(each, message)}".lstrip("\n") for joint, each in errors[-_MOST_ERRORS:]]
-    trace = "\n".join(blocks)
+    told = _Told(message)
+    errors = list(_chain(error, set()))[-_MOST_ERRORS:]
+    trace = "\n".join(f"{joint}\n{told.block(each)}".lstrip("\n") for joint, each in errors)
     return trace if len(trace) <= _LONGEST else "…" + trace[-_LONGEST:]
 
 
 def reason_of(error: BaseException, message: Any) -> str:
     """The name of an error and what may be shown of its text."""
-    name = clean(type(error).__name__)
-    try:
-        text = str(error)
-    except Exception:
-        text = WITHHELD
-    if message is None and text and not _speaks_for_itself(error):
-        text = WITHHELD
-    text = mask(text, message)
-    return f"{name}: {text}" if text else name
+    return _Told(message).reason(error)
 
 
-def _speaks_for_itself(error: BaseException) -> bool:
-    if isinstance(error, ChronicleError):
-        return not isinstance(error, Ask)
-    # Subclasses from elsewhere have their own texts: requests puts whole URLs into an OSError.
-    return isinstance(error, _WORDED_BY_PYTHON) and type(error).__module__ == "builtins"
+def words_of(error: BaseException, message: Any) -> str:
+    """What may be shown of an error's text."""
+    return _Told(message).words(error)
+
+
+def name_of(kind: type) -> str:
+    """The name of a class as its author wrote it; of one named at run time, that of a base class."""
+    return one_line(next(base.__name__ for base in kind.__mro__ if _was_written(base)), _LONGEST_LINE)
+
+
+class _Told:
+    """What may be told of errors about one message."""
+
+    def __init__(self, message: Any) -> None:
+        self._mask = Mask(message)
+        self._unknown = message is None
+        # Code is looked through even if the message cannot be.
+        self._of_code = self._mask if self._mask.can_search else Mask(None)
+
+    def reason(self, error: BaseException) -> str:
+        kind = type(error)
+        # A name made at run time may be a person's; it can be looked through if the message is known.
+        name = name_of(kind) if self._unknown or not self._mask.can_search else self._mask(kind.__name__)
+        words = self.words(error)
+        return f"{name}: {words}" if words else name
+
+    def words(self, error: BaseException) -> str:
+        try:
+            text = str(error)
+        except Exception:  # not even its text can be had
+            return WITHHELD
+        if not self._unknown or _is_ours(error):
+            return self._mask(text)
+        if isinstance(error, OSError) and isinstance(error.errno, int) and error.errno in errno.errorcode:
+            return os.strerror(error.errno)
+        return WITHHELD if text else ""
+
+    def block(self, error: BaseException) -> str:
+        frames = list(walk_tb(error.__traceback__))
+        foreign = [(frame, line) for frame, line in frames if not _is_machinery(frame.f_code.co_filename)]
+        frames = foreign or frames
+        left_out = len(frames) - _FIRST_FRAMES - _LAST_FRAMES
+        lines = [self._frame(frame, line) for frame, line in frames[:_FIRST_FRAMES]]
+        if left_out > 0:
+            lines.append(f"  … {left_out} more …")
+        lines += [self._frame(frame, line) for frame, line in frames[_FIRST_FRAMES:][-_LAST_FRAMES:]]
+        if isinstance(error, SyntaxError) and error.filename and os.path.isfile(error.filename):
+            lines.append(self._place(error.filename, error.lineno or 0))
+        return "\n".join([*lines, self.reason(error)])
+
+    def _frame(self, frame: FrameType, line: int) -> str:
+        code = frame.f_code
+        if not os.path.isfile(code.co_filename) and frame.f_globals.get("__file__") != code.co_filename:
+            return "  in code made at run time"
+        return self._place(code.co_filename, line, f", in {self._of_code(code.co_name)}")
+
+    def _place(self, file: str, line: int, name: str = "") -> str:
+        place = f'  File "{one_line(file)}", line {line}{name}'
+        source = linecache.getline(file, line).strip()
+        return f"{place}\n    {self._of_code(source, _LONGEST_LINE)}" if source else place
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether chronicle worded it; an Ask is worded by a syncer."""
+    return type(error).__module__ == ChronicleError.__module__ and not isinstance(error, Ask)
+
+
+def _was_written(kind: type) -> bool:
+    """Whether somebody wrote its name into a program: in C, inside a function, or in a module."""
+    if not kind.__flags__ & _MADE_AT_RUN_TIME or "<locals>" in kind.__qualname__:
+        return True
+    found: Any = sys.modules.get(str(kind.__module__))
+    for part in kind.__qualname__.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
+    return found is kind
+
+
+def _is_machinery(file: str) -> bool:
+    return file.startswith((_HOME, "<frozen importlib")) or "/importlib/" in file
 
 
 def _chain(error: BaseException, seen: set[int]) -> Iterator[tuple[str, BaseException]]:
@@ -73,18 +140,3 @@ def _chain(error: BaseException, seen: set[int]) -> Iterator[tuple[str, BaseExce
         for member in error.exceptions[:_MOST_ERRORS]:
             if id(member) not in seen:
                 yield "of which one is:", member
-
-
-def _block(error: BaseException, message: Any) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    foreign = [frame for frame in frames if not frame.filename.startswith(_HOME)]
-    lines = [_frame(frame) for frame in foreign or frames]
-    if len(lines) > _FIRST_FRAMES + _LAST_FRAMES:
-        left_out = len(lines) - _FIRST_FRAMES - _LAST_FRAMES
-        lines[_FIRST_FRAMES:-_LAST_FRAMES] = [f"  … {left_out} more …"]
-    return "\n".join([*lines, reason_of(error, message)])
-
-
-def _frame(frame: traceback.FrameSummary) -> str:
-    place = f'  File "{clean(frame.filename)}", line {frame.lineno}, in {clean(frame.name)}'
-    return f"{place}\n    {cap(clean(redact(frame.line)), 160)}" if frame.line else place
