@@ -34,10 +34,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """The message never reached the syncer; `sealed` when its personal data could not be opened."""
+    """The message never reached the syncer; `sealed` when its personal data could not be opened.
+
+    `stranger` when that is because a key sealed it that is not pinned.
+    """
 
     reason: str
     sealed: bool = False
+    stranger: bool = False
 
 
 @dataclass(frozen=True, slots=True)

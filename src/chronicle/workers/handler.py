@@ -17,7 +17,7 @@ from chronicle.core.outcome import Asked, Failed, Fatal, Invalid, Outcome, Revok
 from chronicle.core.pipeline import Pipeline, Prepared, Schema
 from chronicle.core.policy import OnException, Policy, decide
 from chronicle.core.settlement import Settlement
-from chronicle.errors import Ask, CannotDecrypt, MessageError
+from chronicle.errors import Ask, CannotDecrypt, MessageError, UnknownSigner
 from chronicle.telemetry.redaction import BUDGET, name_of, reason_of, trace_of, words_of
 
 SYNCED = Synced()
@@ -73,7 +73,7 @@ class Handler:
         try:
             return self._pipeline.exhausted(delivery) or self._pipeline.prepare(delivery)
         except CannotDecrypt as error:
-            return Invalid(str(error), sealed=True)
+            return Invalid(str(error), sealed=True, stranger=isinstance(error, UnknownSigner))
         except MessageError as error:
             return Invalid(str(error))
         except Exception as error:  # a bug of ours must not pass for a bad message
