@@ -1,8 +1,9 @@
-"""The event loop of async syncers, with timers that are exact.
+"""The event loop of async syncers, with short timers that are exact.
 
 epoll counts in milliseconds and Python rounds up, so with many timers each waits for the next whole
 millisecond: a sleep of 5 ms takes 5.5 on average, and every timeout and pause of a syncer is as much longer.
-select counts in microseconds, and an epoll can itself be watched.
+select counts in microseconds, and an epoll can itself be watched. It is one more system call, so a long
+wait, of which a millisecond is nothing, is left to epoll.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import selectors
 from typing import Final
 
 HIGHEST: Final = 1023  # select takes no higher descriptor
+SHORT: Final = 0.05  # seconds
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -23,10 +25,10 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 class ExactSelector(selectors.EpollSelector):
-    """An epoll that waits as long as it is told."""
+    """An epoll that waits as long as it is told, if that is short."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is not None and timeout > 0 and self.fileno() <= HIGHEST:
+        if timeout is not None and 0 < timeout < SHORT and self.fileno() <= HIGHEST:
             select.select((self,), (), (), timeout)
             timeout = 0
         return super().select(timeout)

@@ -1,4 +1,4 @@
-"""Z7: a wrong key store stops the run before the queue is in the dead letters; a stranger's messages do not."""
+"""Z7: a wrong key store stops a run before the queue is in the dead letters; strangers do not."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_a_wait_is_not_rounded_up_to_a_millisecond() -> None:
         assert 0.0002 <= shortest(exact) < 0.001 <= shortest(rounding)
 
 
-@pytest.mark.parametrize("timeout", [None, 10.0, 0.0, -1.0])
+@pytest.mark.parametrize("timeout", [None, 10.0, 0.04, 0.0, -1.0])
 def test_a_wait_ends_with_what_is_ready(
     pair: tuple[socket.socket, socket.socket], timeout: float | None
 ) -> None:
@@ -54,7 +54,7 @@ def test_a_descriptor_that_select_cannot_take_is_left_to_epoll(
         selector.register(pair[0], selectors.EVENT_READ)
         assert selector.select(0.001) == []
         pair[1].send(b"!")
-        assert len(selector.select(10.0)) == 1
+        assert len(selector.select(0.04)) == 1
 
 
 def test_syncers_run_on_it() -> None:
