@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 from urllib.parse import quote, quote_plus
@@ -344,3 +345,17 @@ def test_z5_a_name_made_at_run_time_is_not_shown_where_no_message_is_known() -> 
 )
 def test_z5_where_no_message_is_known_no_error_is_trusted_for_its_class(error: Exception, shown: str) -> None:
     assert reason_of(error, None) == shown
+
+
+def test_z4_code_made_at_run_time_shows_no_line_of_the_file_it_claims_to_be_from(tmp_path: Path) -> None:
+    secrets = tmp_path / ".env"
+    secrets.write_text("CRM=canary\n")
+    for source in ("1/0", "1 +"):
+        with pytest.raises((ZeroDivisionError, SyntaxError)) as caught:
+            eval(compile(source, str(secrets), "eval"))  # noqa: S307 - a syncer may
+        assert "canary" not in trace_of(caught.value, None)
+
+
+@pytest.mark.parametrize("detail", [(5, "x", None, None), ([], [], [], []), ("\0.py", 10**30, 0, "")])
+def test_z5_a_syntax_error_made_up_by_somebody_is_still_told(detail: Any) -> None:
+    assert trace_of(SyntaxError("odd", detail), None).endswith("SyntaxError: ‹withheld›")

@@ -200,6 +200,12 @@ class TestRefused:
         assert f'File "{file}", line 1' in error.trace
         assert "No module named 'no_such_library'" in error.trace
 
+    def test_an_error_of_its_own_is_named(self) -> None:
+        write("own_crm.py", "class CrmError(Exception): ...\nraise CrmError('no CRM')\n")
+        error = refusal("own_crm:sync")
+        assert error.problem == "your module 'own_crm' failed to import: CrmError"
+        assert error.trace.splitlines()[-1] == "CrmError: no CRM"
+
     def test_a_module_that_exits(self) -> None:
         write("exit_crm.py", "raise SystemExit(0)\n")
         assert refusal("exit_crm:sync").problem == "your module 'exit_crm' failed to import: SystemExit"

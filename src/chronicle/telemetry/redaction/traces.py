@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from chronicle.errors import Ask, ChronicleError
 from chronicle.telemetry.redaction.personal import WITHHELD, Mask
@@ -73,12 +73,12 @@ class _Told:
     def words(self, error: BaseException) -> str:
         try:
             text = str(error)
+            if not self._unknown or _is_ours(error):
+                return self._mask(text)
+            if isinstance(error, OSError) and error.errno is not None and error.errno in errno.errorcode:
+                return os.strerror(error.errno)
         except Exception:  # not even its text can be had
             return WITHHELD
-        if not self._unknown or _is_ours(error):
-            return self._mask(text)
-        if isinstance(error, OSError) and isinstance(error.errno, int) and error.errno in errno.errorcode:
-            return os.strerror(error.errno)
         return WITHHELD if text else ""
 
     def block(self, error: BaseException) -> str:
@@ -90,13 +90,13 @@ class _Told:
         if left_out > 0:
             lines.append(f"  … {left_out} more …")
         lines += [self._frame(frame, line) for frame, line in frames[_FIRST_FRAMES:][-_LAST_FRAMES:]]
-        if isinstance(error, SyntaxError) and error.filename and os.path.isfile(error.filename):
-            lines.append(self._place(error.filename, error.lineno or 0))
+        if isinstance(error, SyntaxError) and _is_source(error.filename) and isinstance(error.lineno, int):
+            lines.append(self._place(error.filename, error.lineno))
         return "\n".join([*lines, self.reason(error)])
 
     def _frame(self, frame: FrameType, line: int) -> str:
         code = frame.f_code
-        if not os.path.isfile(code.co_filename) and frame.f_globals.get("__file__") != code.co_filename:
+        if not _is_source(code.co_filename) and frame.f_globals.get("__file__") != code.co_filename:
             return "  in code made at run time"
         return self._place(code.co_filename, line, f", in {self._of_code(code.co_name)}")
 
@@ -119,6 +119,11 @@ def _was_written(kind: type) -> bool:
     for part in kind.__qualname__.split("."):
         found = getattr(found, "__dict__", {}).get(part)
     return found is kind
+
+
+def _is_source(file: object) -> TypeGuard[str]:
+    """Whether it is a program on disk; code made at run time may name any file, also one with passwords."""
+    return isinstance(file, str) and file.endswith(".py") and os.path.isfile(file)
 
 
 def _is_machinery(file: str) -> bool:
