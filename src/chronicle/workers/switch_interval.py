@@ -1,7 +1,8 @@
 """How long a thread may compute before the others demand their turn: Python's switch interval.
 
 Every thread that waits for its turn wakes up after each interval to demand it. With a hundred threads and
-Python's own 5 ms that is 20 000 times a second: an eighth of what a hundred HTTP requests at a time cost.
+Python's own 5 ms that is up to 20 000 times a second. Measured with a hundred HTTP requests at a time, on a
+busy machine: 10 to 18 % less CPU per message with 20 ms, and no difference with ten at a time.
 Syncers that wait for a network give up their turn by themselves long before, so nobody needs to demand it.
 
 Rule (RB5): the interval is longer only as long as turns are short. When the main thread gets its turn late,
@@ -15,8 +16,8 @@ import sys
 from typing import Final
 
 LONGER: Final = 0.02  # seconds
-ROUND: Final = 2.0  # seconds; far below the shortest heartbeat that a broker would hang up for
-LATE: Final = 0.05  # seconds; a hundred threads that only wait for a network make it late by 10 ms at most
+ROUND: Final = 2.0  # seconds; a fifth of the heartbeat that is used unless another is asked for
+LATE: Final = 0.05  # seconds
 
 
 class SwitchInterval:
