@@ -21,7 +21,7 @@ import pytest
 
 from chronicle import Retry
 from chronicle.errors import SettingError
-from chronicle_syncers.webhook import LONGEST_WAIT, Webhook, idempotency_key, wait
+from chronicle_syncers.webhook import LONGEST_WAIT, Webhook, idempotency_key, parse_url, wait
 from support.certs import make_certs
 from support.proca_messages import CANARY, action, event
 
@@ -316,3 +316,10 @@ def test_certificates_are_checked(
         else:
             with pytest.raises(Retry, match="not trusted"):
                 sync(action())
+
+
+def test_Z9_a_common_name_is_no_host_name() -> None:
+    """As for the broker: many authorities do not check what it says."""
+    endpoint = parse_url("https://crm.example/contacts", 1.0)
+    assert endpoint.tls is not None
+    assert endpoint.tls.hostname_checks_common_name is False
