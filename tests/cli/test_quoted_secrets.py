@@ -39,6 +39,7 @@ def secrets(folder: Path) -> dict[str, str]:
         "CHRONICLE_PASSPHRASE_FILE": str(folder / "passphrase"),
         "CHRONICLE_PASSWORD_FILE": str(folder / "password"),
         "CRM_TOKEN": TOKEN,
+        "CHRONICLE_ENCRYPT": "false",  # there is a passphrase, and the messages are plain all the same
     }
 
 
