@@ -24,6 +24,7 @@ BROKERS: Final = frozenset({"rabbit", "private_rabbit"})
 UNIT: Final = Path(__file__).parent / "unit"
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if UNIT in item.path.parents and BROKERS & set(getattr(item, "fixturenames", ())):

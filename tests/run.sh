@@ -6,6 +6,9 @@ cd "$(dirname "$0")/.."
 
 NOTHING_SELECTED=5
 
+# Where Python may not keep bytecode, every command that a test starts would compile chronicle anew.
+.venv/bin/python -m compileall -q src cli syncers tests
+
 run() {
     workers=$1
     which=$2

@@ -91,6 +91,7 @@ class RabbitNode:
         if self.running:
             raise RuntimeError("the node is running")
         deadline = time.monotonic() + timeout
+        has_data = (self.folder / "data").exists()
         if self not in self.running_here:
             self.running_here.append(self)
         self._pid_file.unlink(missing_ok=True)
@@ -113,7 +114,8 @@ class RabbitNode:
                 self._end(signal.SIGKILL)
                 raise RuntimeError(f"RabbitMQ was not ready after {timeout:g} s; its last lines:\n{tail}")
             time.sleep(0.1)
-        self._await_leaders()
+        if has_data:
+            self._await_leaders()
         return self
 
     def stop(self) -> None:

@@ -31,12 +31,12 @@ class Stalled:
         with self._opened_again() as own:
             ready = select.poll()
             ready.register(own, select.POLLOUT)
-            while not ready.poll(50):  # room comes back in blocks
+            while not ready.poll(1):  # room comes back in blocks
                 os.read(self.reading, 1)
             fits = 0
             while ready.poll(0):
                 fits += os.write(own, b".")
-            while not ready.poll(50):
+            while not ready.poll(1):
                 os.read(self.reading, 1)
             for _ in range(fits - room):
                 os.write(own, b".")
