@@ -23,8 +23,8 @@ test: style types ## everything: style, types, and all tests against private rea
 	@WORKERS="$(WORKERS)" sh tests/run.sh $(TESTS)
 
 quick: style types ## for everyday work, in a minute: style, types, unit tests, conformance of the embedded queue
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup tests/unit
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup tests/conformance -k "local or memory"
+	$(BIN)/pytest -n $(WORKERS) tests/unit
+	$(BIN)/pytest -n $(WORKERS) tests/conformance -k "local or memory"
 
 style: $(READY) ## lint and format, checked
 	$(BIN)/ruff check .

@@ -18,20 +18,16 @@ from support.process import ChronicleProcess
 from support.queues import Queues
 from support.rabbit import RabbitNode
 
-pytest_plugins = ["support.evidence", "support.watchdog"]
+pytest_plugins = ["support.evidence", "support.scheduling", "support.watchdog"]
 
 BROKERS: Final = frozenset({"rabbit", "private_rabbit"})
 UNIT: Final = Path(__file__).parent / "unit"
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if UNIT in item.path.parents and BROKERS & set(getattr(item, "fixturenames", ())):
             raise pytest.UsageError(f"{item.nodeid} is a unit test and asks for a broker")
-        if "private_rabbit" in getattr(item, "fixturenames", ()):
-            # Nodes that a module starts and breaks are its own: all its tests run in one worker.
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(autouse=True)

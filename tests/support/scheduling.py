@@ -1,0 +1,32 @@
+"""Which tests run in one process, one after the other: those of a file that starts brokers of its own.
+
+All other tests go to whoever is free. (The groups of pytest-xdist's own `loadgroup` do nothing with
+pytest 9.2.)
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+OWN_BROKERS = "private_rabbit"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return ByBroker(config, log)
+
+
+class ByBroker(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if _starts_brokers(self.config.rootpath / file) else nodeid
+
+
+@cache
+def _starts_brokers(file: Path) -> bool:
+    return OWN_BROKERS in file.read_text()
