@@ -89,10 +89,12 @@ def collect(workers: TurnTaking, count: int) -> list[Settlement]:
 
 @both
 def test_X7_large_bodies_are_decoded_only_so_many_at_a_time(kind: str) -> None:
-    scale = Scale()
+    scale = Scale(free=False)
     size = BUDGET // 3
     with working(getattr(scale, kind), 12) as workers:
         workers.submit([delivery(n, size) for n in range(12)])
+        wait_for(lambda: len(scale.begun) == 2, PATIENCE, "two at once")
+        scale.free.set()
         done = collect(workers, 12)
     assert sorted(scale.begun) == list(range(12))
     assert len({id(one.delivery) for one in done}) == 12
