@@ -39,7 +39,7 @@ def numbers(said: Said) -> dict[str, int]:
 
 
 def test_what_a_stranger_sealed_is_bad_input_with_a_pinned_sign_key(tmp_path: Path) -> None:
-    """Issue 10: by option, by variable and by the key store; the reason names the key."""
+    """Z7: by option, by variable and by the key store; the reason names the key."""
     for name in ("keys.json", "keys-pinned.json"):
         (tmp_path / name).write_bytes(samples.body(name))
         (tmp_path / name).chmod(0o600)

@@ -2,7 +2,7 @@
 
 A stranger may publish to one exchange and do nothing else. Every message here but the good ones has a body
 that is no JSON, so that it is tried twice and then dead-lettered; its headers are made to prevent that.
-Issue 10, row 1; RB11, RB12, Z16.
+RB11, RB12, Z16.
 """
 
 from __future__ import annotations

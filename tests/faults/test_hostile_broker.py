@@ -91,7 +91,7 @@ HARMLESS: Final[dict[str, Noise]] = {
 
 @pytest.mark.parametrize(("noise", "reason"), UNREADABLE.values(), ids=UNREADABLE)
 def test_X7_what_no_broker_would_send_ends_the_connection(stage: Stage, noise: Noise, reason: str) -> None:
-    """Issue 10, 15: the connection is dropped with the reason, nothing is collected, nothing is lost."""
+    """Z12: the connection is dropped with the reason, nothing is collected, nothing is lost."""
     stage.publish(GOOD)
     with Garbler(stage.url, noise) as garbler:
         process = stage.start("takes_its_time", *QUICK, env={"CHRONICLE_URL": garbler.url})

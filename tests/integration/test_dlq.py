@@ -12,13 +12,10 @@ from pathlib import Path
 import pytest
 
 from chronicle.core.deadletters.death import REASON, REDRIVES
-from chronicle.core.queues import QueueType
-from chronicle.core.topology import Enabled, QueueOptions
 from chronicle.deadletters.reader import AHEAD
 from chronicle.transports.batches import BATCH
-from chronicle.transports.catalog import declare_topology
-from chronicle.transports.seam import Connector, Outgoing
-from support.deadhouse import CANARY, DeadHouse, action
+from chronicle.transports.seam import Outgoing
+from support.deadhouse import CANARY, DeadHouse, action, at_rabbit
 from support.fixtures import StartChronicle
 from support.proxy import Proxy
 from support.waiting import wait_for
@@ -47,15 +44,7 @@ def house(request: pytest.FixtureRequest, tmp_path: Path) -> DeadHouse:
         made.put(made.queue, [])
         made.put(made.dlq, [])
         return made
-    broker = request.getfixturevalue("rabbit")
-    queue = broker.queues.name("dlq")
-    quorum = request.param == "quorum"
-    kind = QueueType.QUORUM if quorum else QueueType.CLASSIC
-    wanted = QueueOptions(queue_type=kind, dead_letter=Enabled(queue_type=kind), retry=None)
-    declare_topology(Connector(broker.url, queue, declare=wanted))
-    broker.queues.made += [queue, f"{queue}.dlq"]
-    broker.queues.exchanges.append(f"{queue}.dlx")
-    return DeadHouse(broker.url, queue, tmp_path, request.param, broker.queues)
+    return at_rabbit(request.getfixturevalue("rabbit").queues, tmp_path, request.param)
 
 
 def test_list_counts_and_leaves_everything(house: DeadHouse) -> None:

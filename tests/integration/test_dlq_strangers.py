@@ -1,7 +1,4 @@
-"""What a stranger's message does to `chronicle dlq`: it is never steered, blocked or worn out by one letter.
-
-Issue 10, rows 3, 4 and 8.
-"""
+"""What a stranger's message does to `chronicle dlq`: no letter steers it, blocks it or wears it out."""
 
 from __future__ import annotations
 
@@ -10,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from chronicle.core.queues import QueueType
-from chronicle.core.topology import Enabled, QueueOptions
-from chronicle.transports.catalog import declare_topology
-from chronicle.transports.seam import Connector, Outgoing
+from chronicle.transports.seam import Outgoing
 from support import raw_amqp
 from support.cli import PROGRAM, run
-from support.deadhouse import CANARY, DeadHouse, action
+from support.deadhouse import CANARY, DeadHouse, action, at_rabbit
 from support.fixtures import Broker
 from support.queues import Queues
 from support.waiting import wait_for
@@ -33,13 +27,7 @@ atexit.register(lambda: print("peak", resource.getrusage(resource.RUSAGE_SELF).r
 
 @pytest.fixture(params=["classic", "quorum"])
 def house(request: pytest.FixtureRequest, rabbit: Broker, tmp_path: Path) -> DeadHouse:
-    queue = rabbit.queues.name("dlq")
-    kind = QueueType.QUORUM if request.param == "quorum" else QueueType.CLASSIC
-    wanted = QueueOptions(queue_type=kind, dead_letter=Enabled(queue_type=kind), retry=None)
-    declare_topology(Connector(rabbit.url, queue, declare=wanted))
-    rabbit.queues.made += [queue, f"{queue}.dlq"]
-    rabbit.queues.exchanges.append(f"{queue}.dlx")
-    return DeadHouse(rabbit.url, queue, tmp_path, request.param, rabbit.queues)
+    return at_rabbit(rabbit.queues, tmp_path, request.param)
 
 
 def queues_of(house: DeadHouse) -> Queues:

@@ -10,8 +10,10 @@ from typing import Any
 
 from chronicle.core.outcome import Synced
 from chronicle.core.policy import ACKED
+from chronicle.core.queues import QueueType
 from chronicle.core.settlement import Settlement
-from chronicle.transports.catalog import open_publisher, open_transport
+from chronicle.core.topology import Enabled, QueueOptions
+from chronicle.transports.catalog import declare_topology, open_publisher, open_transport
 from chronicle.transports.seam import Connector, Outgoing
 from support.cli import Said, run
 from support.queues import Queues
@@ -105,3 +107,13 @@ def action(number: int) -> bytes:
     """An action whose contact must not show anywhere."""
     contact = {"email": f"{CANARY}{number}@example.org", "firstName": CANARY}
     return json.dumps({"schema": "proca:action:2", "actionId": number, "contact": contact}).encode()
+
+
+def at_rabbit(queues: Queues, folder: Path, kind: str) -> DeadHouse:
+    """A fresh queue of this kind, `classic` or `quorum`, with a place for its dead letters."""
+    queue, wanted_type = queues.name("dlq"), QueueType(kind)
+    wanted = QueueOptions(queue_type=wanted_type, dead_letter=Enabled(queue_type=wanted_type), retry=None)
+    declare_topology(Connector(queues.url, queue, declare=wanted))
+    queues.made += [queue, f"{queue}.dlq"]
+    queues.exchanges.append(f"{queue}.dlx")
+    return DeadHouse(queues.url, queue, folder, kind, queues)

@@ -21,7 +21,6 @@ from support.rabbit import RabbitNode
 
 VARIABLE: Final = "CHRONICLE_TEST_SEED"
 KEPT: Final = Path(".failed-tests")
-LAST_LINES: Final = 15
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,7 +47,7 @@ def pytest_runtest_makereport(
         report.sections.append(("seed", f"{VARIABLE}={os.environ[VARIABLE]} draws the same again"))
         for node in RabbitNode.running_here:
             folder = keep_logs(item.config.rootpath / KEPT, item.nodeid, node)
-            report.sections.append((f"broker log, kept in {folder}", node.log_tail(LAST_LINES)))
+            report.sections.append((f"broker log, kept in {folder}", node.log_tail()))
     return report
 
 

@@ -13,6 +13,7 @@ from chronicle.core.settlement import Settlement
 from chronicle.workers.base import Workers, make_workers
 from chronicle.workers.loader import look_at
 from chronicle.workers.mailbox import Mailbox
+from chronicle.workers.turns import TurnTaking
 from support.waiting import wait_for
 
 PATIENCE = 30.0  # for what comes at once unless the machine is very busy
@@ -39,11 +40,12 @@ def working(syncer: Any, concurrency: int = 1) -> Iterator[tuple[Workers, Mailbo
     assert workers.stop(PATIENCE)
 
 
-def collect(mailbox: Mailbox, count: int) -> list[Settlement]:
+def collect(source: Mailbox | TurnTaking, count: int) -> list[Settlement]:
+    """So many results, from wherever they are taken."""
     done: list[Settlement] = []
 
     def enough() -> bool:
-        done.extend(mailbox.take())
+        done.extend(source.take())
         return len(done) >= count
 
     wait_for(enough, PATIENCE, f"{count} results", every=0.001)

@@ -120,7 +120,7 @@ def test_every_kind_of_broker_shows_that_a_long_queue_is_not_felt() -> None:
 
 
 def test_http_is_measured_async_and_sync_and_with_a_server_that_takes_its_time() -> None:
-    """Issue 9: a real request per message at c = 10, 50, 100; at least 2.5 (async) and 1.5 (sync) times."""
+    """A real request per message at c = 10, 50, 100; at least 2.5 (async) and 1.5 (sync) times."""
     cases = [case for case in CASES if case.handler.calls]
     assert {(case.handler, case.answer) for case in cases} == {
         (handler, answer) for handler in (Handler.ASYNC_HTTP, Handler.SYNC_HTTP) for answer in (0.0, 0.02)
@@ -145,7 +145,7 @@ def measured(case: Case, ours: float, theirs: float) -> CaseResult:
 
 
 def test_the_readme_shows_http_from_one_run_of_all_its_cases(tmp_path: Path) -> None:
-    """Issue 9: the README shows the row with its machine and date."""
+    """The README shows the row with its machine and date."""
     results = [measured(case, 3000, 1000) for case in CASES if case.handler.calls]
     text = headline(results, WHEN)
     assert "| async, with aiohttp | at once | 3000 | 1000 | 3.0 |" in text

@@ -71,7 +71,7 @@ def test_Z12_a_body_that_was_not_read_is_bad_input_with_the_same_reason(schema: 
 
 class TestProca:
     def test_a_message_that_a_stranger_sealed_is_bad_input_when_the_sign_key_is_pinned(self) -> None:
-        """Issue 10: the contact in it is whatever the stranger likes."""
+        """Z7: the contact in it is whatever the stranger likes."""
         forged = prepare("action-encrypted-stranger.json", keys=KEYS)
         assert forged.message["contact"]["email"] == "forged@example.org"
         pinned = KeyStore.load(body("keys-pinned.json").decode())

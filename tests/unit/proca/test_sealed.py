@@ -111,7 +111,7 @@ def test_Z12_spellings_of_one_key_do_not_fill_the_cache() -> None:
 
 
 def test_a_stranger_can_seal_unless_the_sign_key_is_pinned() -> None:
-    """Issue 10: the organisation's key is public, so anybody can seal something that opens."""
+    """Z7: the organisation's key is public, so anybody can seal something that opens."""
     info = message("action-encrypted-stranger.json")["personalInfo"]
     opened = open_personal_info(info, keys())
     assert opened is not None

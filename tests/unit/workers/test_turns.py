@@ -19,7 +19,7 @@ from chronicle.workers.base import make_workers
 from chronicle.workers.loader import look_at
 from chronicle.workers.turns import BUDGET, LARGE, TurnTaking
 from support.waiting import wait_for
-from support.workers import PATIENCE, make_mailbox
+from support.workers import PATIENCE, collect, make_mailbox
 
 
 class Scale:
@@ -74,17 +74,6 @@ def working(
 
 def delivery(number: int, size: int) -> Delivery:
     return Delivery(b'{"n":%d,"x":"%s"}' % (number, b"x" * size), queue="q", transport="t")
-
-
-def collect(workers: TurnTaking, count: int) -> list[Settlement]:
-    done: list[Settlement] = []
-
-    def enough() -> bool:
-        done.extend(workers.take())
-        return len(done) >= count
-
-    wait_for(enough, PATIENCE, f"{count} results", every=0.001)
-    return done
 
 
 @both

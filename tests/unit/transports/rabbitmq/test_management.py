@@ -167,7 +167,7 @@ def dripping(first: bytes, drop: bytes) -> Iterator[tuple[int, list[bool]]]:
 
 @pytest.mark.parametrize(("first", "drop"), DRIPS.values(), ids=DRIPS)
 def test_an_answer_that_drips_is_cut_off_at_its_time(first: bytes, drop: bytes) -> None:
-    """Issue 10, 15: every byte came within the socket's limit, and the start never ended."""
+    """Every byte came within the socket's limit, and the start never ended."""
     with dripping(first, drop) as (port, ends):
         api = Api(management_of(f"http://127.0.0.1:{port}", BROKER), timeout=0.5)
         began = monotonic()
