@@ -18,9 +18,10 @@ from chronicle.core.pipeline import Schema
 from chronicle.core.policy import OnException, OnExhausted, OnFailure, OnInvalid, Policy
 from chronicle.engine.job import Bounds, Lifecycle
 from chronicle.telemetry.redaction import KNOWN, passwords_in, secrets_in
-from chronicle.transports.catalog import usual_url
+from chronicle.transports.catalog import broker_of, usual_url
 from chronicle.transports.seam import Tls
 from chronicle_cli.broker_help import broker_settings, broker_urls
+from chronicle_cli.broker_options import choices_of
 from chronicle_cli.broker_url import has_password, resolve_url
 from chronicle_cli.given import refuse_useless, typed
 from chronicle_cli.help import Group, option, stack
@@ -286,6 +287,7 @@ def where_of(ctx: click.Context) -> Where:
             socket.gethostname(), values.get("tag"), values.get("syncer") or values.get("verify")
         ),
         extras=dict(values.get("extras") or ()),
+        choices=choices_of(ctx, broker_of(address)),
     )
     refuse_useless(ctx, found.broker)
     warnings = found.warnings

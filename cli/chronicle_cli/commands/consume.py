@@ -16,6 +16,7 @@ from chronicle.transports.catalog import open_transport
 from chronicle.transports.seam import Transport, refuse_what_it_cannot
 from chronicle.workers.loader import load
 from chronicle_cli import options, report, topology_options
+from chronicle_cli.broker_options import own_options
 from chronicle_cli.foreground import observe, pipeline_of, run
 from chronicle_cli.given import typed
 from chronicle_cli.help import Command
@@ -33,6 +34,7 @@ chronicle consume --queue cus.12.deliver --syncer my_crm:sync --capture handled.
 
 @click.command(cls=Command, examples=EXAMPLES)
 @options.where
+@own_options("consume")
 @options.work
 @options.outcome
 @topology_options.consuming
