@@ -68,15 +68,16 @@ def command(ctx: click.Context, /, **_: object) -> int:
         where.connector(work.prefetch), declare=declared, retry_delays=delays, max_body=work.max_body
     )
     transport = open_transport(connector)
-    refuse_what_it_cannot(transport.promises, policy)
+    bounds = options.bounds_of(ctx)
+    refuse_what_it_cannot(transport.promises, policy, until_empty=bounds.until_empty)
     job = Job(
         syncer,
         pipeline_of(work, policy),
         policy,
         work.concurrency,
         work.prefetch,
-        options.bounds_of(ctx),
-        options.lifecycle_of(ctx),
+        bounds,
+        options.lifecycle_of(ctx, transport.promises.backoff),
     )
     management_url: str | None = ctx.params["management_url"]
     remark = None
