@@ -49,6 +49,9 @@ class RedisEvent(StrEnum):
     DEADLINE = "deadline"
 
 
+EVERYDAY: Final = frozenset(
+    (RedisEvent.DELIVERY, RedisEvent.EXEC_OK, RedisEvent.ACK_OK, RedisEvent.IDLE_TICK)
+)
 _WORKING: Final = (Redis.RECEIVING, Redis.EXECUTING, Redis.COMPLETED, Redis.IDLE)
 _AWAY: Final = (Redis.INITIALIZING, Redis.BUILD_FAILED, Redis.RECONNECTING, Redis.BACKOFF)
 
