@@ -239,7 +239,7 @@ class StreamTransport:
     def _try_again(self, claim: Claim) -> None:
         """A requeue without a delay: the next try is ours, unless we have stopped; then it is anybody's."""
         if self._stopped:
-            self._verdicts.left.append(Claim(claim.id, claim.count + 1, claim.pairs, 0.0))
+            self._verdicts.left.append(claim.again(0.0))
         else:
             self._intake.again(claim)
 

@@ -198,7 +198,7 @@ class Intake:
 
     def again(self, claim: Claim) -> None:
         """Hand this one out once more, with its new count."""
-        self._held[claim.id] = another = Claim(claim.id, claim.count + 1, claim.pairs, self._now)
+        self._held[claim.id] = another = claim.again(self._now)
         self.ready.append(delivery_of(another, self._keys.stream, self._fields))
 
     def _tell_of_trimmed(self, gone: list[bytes]) -> None:
