@@ -173,7 +173,7 @@ class Intake:
         if self._cursor != BEGINNING:
             self._sweep_at = self._now + STEP
         if entries:
-            text = f"{len(entries)} entries of consumers that are gone were taken over"
+            text = f"entries taken over from consumers that are gone: {len(entries)}"
             self._notices.append(Notice(CLAIMED, logging.WARNING, text, {"count": len(entries)}))
 
     def _take(self, id_: bytes, count: int, pairs: list[bytes]) -> None:
@@ -204,8 +204,8 @@ class Intake:
     def _tell_of_trimmed(self, gone: list[bytes]) -> None:
         if gone:
             text = (
-                f"{len(gone)} pending entries were deleted or trimmed from the stream before they were "
-                "handled: they are lost; let producers keep more (MAXLEN)"
+                "entries that were deleted or trimmed from the stream while they were pending, and are lost "
+                f"(let producers keep more: MAXLEN): {len(gone)}"
             )
             self._notices.append(Notice(TRIMMED, logging.ERROR, text, {"count": len(gone)}))
 
