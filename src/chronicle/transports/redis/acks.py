@@ -87,8 +87,8 @@ class Acks:
             self._tell(
                 MISSED,
                 logging.WARNING,
-                "entries that were no longer pending when they were acknowledged, because another consumer had "
-                f"taken them over, or the group was deleted: {missing}",
+                "entries that were no longer pending when they were acknowledged, because another consumer "
+                f"had taken them over, or the group was deleted: {missing}",
                 batch,
                 missing,
             )

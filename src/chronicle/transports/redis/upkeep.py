@@ -110,8 +110,8 @@ class Upkeep:
                 robbed += 1
         if robbed:
             text = (
-                "entries that are no longer ours, because another consumer has taken them over (was this "
-                f"process frozen or cut off for longer than --claim-idle?), or the group was deleted: {robbed}"
+                "entries that are no longer ours: another consumer has taken them over, because this process "
+                f"was frozen or cut off for longer than --claim-idle, or the group was deleted: {robbed}"
             )
             self._notices.append(Notice(ROBBED, logging.WARNING, text, {"count": robbed}))
 
