@@ -27,6 +27,7 @@ from support import journal
 from support.fixtures import StartChronicle
 from support.process import ChronicleProcess
 from support.queues import Queues
+from support.streams import Streams
 from support.waiting import wait_for
 
 SYNCER: Final = journal.__file__
@@ -60,6 +61,25 @@ class AtRabbit:
 
     def take(self, queue: str) -> list[bytes]:
         return [fetched.body for fetched in self.queues.get_all(queue)]
+
+
+@dataclass(frozen=True, slots=True)
+class AtRedis:
+    """A stream read by a group; its dead letters are in the stream of that name.
+
+    An acknowledged entry stays in the stream, and one that was handed out belongs to its consumer even when
+    that is dead. So what nobody settled is what is pending, whoever has it, and what was never handed out;
+    ask when no consumer is left.
+    """
+
+    streams: Streams
+    url: str
+
+    def publish(self, queue: str, bodies: Sequence[bytes]) -> None:
+        self.streams.publish(queue, *bodies)
+
+    def take(self, queue: str) -> list[bytes]:
+        return [entry.body for entry in self.streams.take(queue)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Final
 import pytest
 
 from support.rabbit import RabbitNode
+from support.redis_server import RedisServer
 
 VARIABLE: Final = "CHRONICLE_TEST_SEED"
 KEPT: Final = Path(".failed-tests")
@@ -45,16 +46,17 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed:
         report.sections.append(("seed", f"{VARIABLE}={os.environ[VARIABLE]} draws the same again"))
-        for node in RabbitNode.running_here:
-            folder = keep_logs(item.config.rootpath / KEPT, item.nodeid, node)
-            report.sections.append((f"broker log, kept in {folder}", node.log_tail()))
+        servers: list[RabbitNode | RedisServer] = [*RabbitNode.running_here, *RedisServer.running_here]
+        for server in servers:
+            folder = keep_logs(item.config.rootpath / KEPT, item.nodeid, server)
+            report.sections.append((f"broker log, kept in {folder}", server.log_tail()))
     return report
 
 
-def keep_logs(parent: Path, test: str, node: RabbitNode) -> Path:
-    """Copy what the node has written so far to a folder named after the test; that folder."""
-    folder = parent / re.sub(r"[^\w.-]+", "-", test).strip("-")[-120:] / node.folder.name
+def keep_logs(parent: Path, test: str, server: RabbitNode | RedisServer) -> Path:
+    """Copy what the server has written so far to a folder named after the test; that folder."""
+    folder = parent / re.sub(r"[^\w.-]+", "-", test).strip("-")[-120:] / server.folder.name
     folder.mkdir(parents=True, exist_ok=True)
-    for file in node.logs():
+    for file in server.logs():
         shutil.copy(file, folder)
     return folder
