@@ -13,6 +13,7 @@ from chronicle.engine.job import Exit
 from chronicle.engine.reconnect import reach
 from chronicle.transports.catalog import declare_topology, planned_topology
 from chronicle_cli import options, report, topology_options
+from chronicle_cli.broker_options import own_options
 from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Command, Group, option
 
@@ -27,6 +28,7 @@ chronicle declare --queue demo
 
 @click.command(cls=Command, examples=EXAMPLES)
 @options.where
+@own_options("declare")
 @topology_options.shape
 @options.retry_delay
 @options.startup_timeout

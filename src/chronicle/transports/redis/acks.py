@@ -1,8 +1,8 @@
 """Acknowledgements: sent together, and kept until the server has confirmed them.
 
-Rule: an acknowledgement is final when it is decided: the syncer has returned True, and nothing can change that. If
-        the connection is lost before the server confirmed it, it is sent again after the reconnect, before
-        anything is read (D-13). The pending list outlives a connection, so a late one is as good.
+Rule: an acknowledgement is final when it is decided: the syncer has returned True, and nothing can change
+        that. If the connection is lost before the server confirmed it, it is sent again after the reconnect,
+        before anything is read (D-13). The pending list outlives a connection, so a late one is as good.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Acks:
             self._tell(
                 UNCONFIRMED,
                 logging.ERROR,
-                f"{len(ids)} acknowledgements could not be delivered: these entries were handled, and will be "
-                "handled again",
+                f"{len(ids)} acknowledgements could not be delivered: these entries were handled, and will "
+                "be handled again",
                 ids,
             )
 
@@ -82,8 +82,8 @@ class Acks:
             self._tell(
                 MISSED,
                 logging.WARNING,
-                f"{missing} acknowledged entries were no longer pending: another consumer had taken them over, "
-                "or the group was deleted",
+                f"{missing} acknowledged entries were no longer pending: another consumer had taken them "
+                "over, or the group was deleted",
                 batch,
                 missing,
             )

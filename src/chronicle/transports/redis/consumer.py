@@ -1,12 +1,12 @@
 """A Redis stream, consumed in a group, as the engine sees it.
 
 Rule 1: a delivery belongs to its claim, not to a connection: the pending list outlives every connection, so a
-        verdict that comes after a reconnect is as good as before. A claim ends when the entry is settled, given
-        back, or taken over by somebody else (entries.py).
+        verdict that comes after a reconnect is as good as before. A claim ends when the entry is settled,
+        given back, or taken over by somebody else (entries.py).
 Rule 2: a turn at full load is one round trip: acknowledgements and the next read travel together (intake.py,
         acks.py). What waits for a new entry waits on a second connection.
-Rule 3 (S4): the delivery count that Redis keeps is the number of tries. A clean stop puts it back to what it was
-        for everything that was not handled: no try is burnt.
+Rule 3 (S4): the delivery count that Redis keeps is the number of tries. A clean stop puts it back to what it
+        was for everything that was not handled: no try is burnt.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class StreamTransport:
         return [ready.popleft() for _ in range(min(room, len(ready)))]
 
     def _wait(self, poller: select.epoll, wire: Wire, timeout: float, now: float) -> None:
-        """Sleep until an answer, the bell or `wake`; what is left to send is sent as soon as there is room."""
+        """Sleep until an answer, the bell or `wake`; what is left to send goes as soon as it can."""
         deadline = now + min(timeout, self._upkeep.next_chore(now))
         while True:
             if wire.writing:

@@ -204,8 +204,8 @@ class Intake:
     def _tell_of_trimmed(self, gone: list[bytes]) -> None:
         if gone:
             text = (
-                f"{len(gone)} pending entries were deleted or trimmed from the stream before they were handled: "
-                "they are lost; let producers keep more (MAXLEN)"
+                f"{len(gone)} pending entries were deleted or trimmed from the stream before they were "
+                "handled: they are lost; let producers keep more (MAXLEN)"
             )
             self._notices.append(Notice(TRIMMED, logging.ERROR, text, {"count": len(gone)}))
 
@@ -239,8 +239,8 @@ class Intake:
 
     def _made(self, _answer: Answer) -> None:
         text = (
-            f"the stream {self._keys.stream!r} or its group {self._group!r} was deleted: what was unread or in work "
-            "is gone with it; the group was created again and begins with the oldest entry"
+            f"the stream {self._keys.stream!r} or its group {self._group!r} was deleted: what was unread or "
+            "in work is gone with it; the group was created again and begins with the oldest entry"
         )
         self._notices.append(Notice(GROUP_MADE, logging.ERROR, text))
         self._reset()

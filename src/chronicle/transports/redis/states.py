@@ -1,7 +1,7 @@
 """The states of a Redis consumer (R-001-4), as a table.
 
-Rule 1: many entries are in work at once, so the state is that of the last thing that happened. What happens with
-        every message is for the log at debug level: Receiving, Executing, Completed and Idle follow one
+Rule 1: many entries are in work at once, so the state is that of the last thing that happened. What happens
+        with every message is for the log at debug level: Receiving, Executing, Completed and Idle follow one
         another all the time.
 Rule 2 (D-13): a syncer that fails never causes a reconnect: its entry is settled in another way, and that is
         Completed as well. Only the driver's own errors lead to Reconnecting.

@@ -1,7 +1,7 @@
 """Verdicts on their way to Redis: acknowledged at once, everything else by a script that has to answer.
 
-Rule 1: a verdict that moves an entry, or tries it again, is final when its script has answered. Until then the entry
-        takes its place among those in work.
+Rule 1: a verdict that moves an entry, or tries it again, is final when its script has answered. Until then
+        the entry takes its place among those in work.
 Rule 2 (S6, S-e): what the server does not take now (no memory, a key of the wrong type) is asked again later:
         the entry stays pending and held, and the log says why. Nothing is lost, and nothing is acknowledged.
 Rule 3: an entry that is not handled here goes back as it came, when the connection ends (D-11).
@@ -126,7 +126,7 @@ class Verdicts:
         del self._held[claim.id]
 
     def _put_aside(self, settlement: Settlement) -> None:
-        """No script can pass so many fields on: it stays pending, is touched like the others, and is in nobody's way."""
+        """No script can pass so many fields on: it stays pending, still touched, and in nobody's way."""
         settlement.verdict = nobody_can_move(settlement.verdict, f"it has more than {MOST_FIELDS} fields")
         settlement.fate = Fate.ASIDE
         self._final.append(settlement)
@@ -203,6 +203,6 @@ class Verdicts:
             )
         else:
             event = REFUSED
-            why = f"{self._keys.dead_letters} or {self._keys.waiting} is no stream or sorted set: rename that key"
+            why = f"{self._keys.dead_letters} is no stream, or {self._keys.waiting} no sorted set: rename it"
         text = f"a verdict cannot be carried out, and is tried again; the entry stays pending: {why}"
         self._notices.append(Notice(event, logging.ERROR, text, {"waiting": len(self._refused)}))
