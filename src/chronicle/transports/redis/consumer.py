@@ -201,6 +201,9 @@ class StreamTransport:
             self._wait(poller, work.wire, timeout, now)
         work.serve()
         intake.serve_bell()
+        if not self._stopped:
+            intake.plan(room, now)  # what came may call for another question: it must not wait for a turn
+            work.wire.flush()
         if not ready or not room or self._stopped:
             return ()
         if self.machine.state != Redis.EXECUTING:
