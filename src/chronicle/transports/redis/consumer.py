@@ -24,6 +24,8 @@ from chronicle.core.backoff import Backoff
 from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
+from chronicle.core.outcome import Exhausted
+from chronicle.core.policy import OnExhausted, Policy, decide
 from chronicle.core.settlement import Settlement
 from chronicle.errors import BrokerError, BrokerRefused, ConnectionLost
 from chronicle.transports.redis import scripts
@@ -34,7 +36,7 @@ from chronicle.transports.redis.connection import Wire
 from chronicle.transports.redis.dialogue import Dialogue, ignore
 from chronicle.transports.redis.discovery import connect
 from chronicle.transports.redis.entries import NAME, Claim
-from chronicle.transports.redis.intake import GROUP_MADE, Intake
+from chronicle.transports.redis.intake import DELIVERIES, GROUP_MADE, Intake
 from chronicle.transports.redis.keys import Keys, check_slot
 from chronicle.transports.redis.states import EVERYDAY, REDIS, Redis, RedisEvent
 from chronicle.transports.redis.topology import make_group
@@ -201,6 +203,8 @@ class StreamTransport:
             self._wait(poller, work.wire, timeout, now)
         work.serve()
         intake.serve_bell()
+        if intake.worn:
+            self._bury()
         if not self._stopped:
             intake.plan(room, now)  # what came may call for another question: it must not wait for a turn
             work.wire.flush()
@@ -209,6 +213,16 @@ class StreamTransport:
         if self.machine.state != Redis.EXECUTING:
             self.machine.fire(RedisEvent.DELIVERY)
         return [ready.popleft() for _ in range(min(room, len(ready)))]
+
+    def _bury(self) -> None:
+        """Dead-letter what has killed its consumers too often."""
+        worn, self._intake.worn = self._intake.worn, []
+        policy = Policy(on_exhausted=OnExhausted.DEAD_LETTER)
+        for delivery in worn:
+            outcome = Exhausted(delivery.counted, DELIVERIES)
+            self._verdicts.take_in(
+                [Settlement(delivery, outcome, decide(outcome, delivery, policy))], connected=True
+            )
 
     def _wait(self, poller: select.epoll, wire: Wire, timeout: float, now: float) -> None:
         """Sleep until an answer, the bell or `wake`; what is left to send goes as soon as it can."""
