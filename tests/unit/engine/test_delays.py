@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action, Failed, Verdict
-from chronicle.core.settlement import Settlement
+from chronicle.core.settlement import Fate, Settlement
 from chronicle.engine.delays import Delays
 from chronicle.transports.seam import Promises
 from support.samples import delivery
