@@ -77,7 +77,7 @@ def described(step: Step) -> str:
         case Queue(foreign=True):
             return f"{step}, as it is"
         case Queue(arguments=arguments, durable=durable):
-            lasts = "durable" if durable else "not durable"
-            return ", ".join((str(step), lasts, *(f"{name}={value}" for name, value in arguments.items())))
+            lasts = {True: ["durable"], False: ["not durable"], None: []}[durable]
+            return ", ".join((str(step), *lasts, *(f"{name}={value}" for name, value in arguments.items())))
         case Binding(routing_key=key):
             return f"{step}, routing key {key}"

@@ -93,4 +93,5 @@ class RunEvents:
     def state_changed(self, before: str, after: str, event: str) -> None:
         self._counters.entered(after)
         facts = {"from": before, "to": after, "on": event, self._inflight: self._counters.inflight}
-        self._say(self._state_change, logging.INFO, f"{before} → {after}", **facts)
+        level = logging.DEBUG if event in self._transport.machine.everyday else logging.INFO
+        self._say(self._state_change, level, f"{before} → {after}", **facts)

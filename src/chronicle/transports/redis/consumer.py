@@ -36,11 +36,11 @@ from chronicle.transports.redis.discovery import connect
 from chronicle.transports.redis.entries import NAME, Claim
 from chronicle.transports.redis.intake import GROUP_MADE, Intake
 from chronicle.transports.redis.keys import Keys, check_slot
-from chronicle.transports.redis.states import REDIS, Redis, RedisEvent
+from chronicle.transports.redis.states import EVERYDAY, REDIS, Redis, RedisEvent
 from chronicle.transports.redis.topology import make_group
 from chronicle.transports.redis.upkeep import LEASE, Upkeep
 from chronicle.transports.redis.verdicts import Verdicts
-from chronicle.transports.seam import Closing, Connector, Promises
+from chronicle.transports.seam import Closing, Connector, Promises, never
 from chronicle.transports.tls import tls_context
 from chronicle.transports.waker import Waker
 
@@ -73,7 +73,7 @@ class StreamTransport:
             backoff=Backoff(0.2, 5.0),
             labels={"mode": choices.mode.value, "stream": connector.queue},
         )
-        self.machine = Machine(REDIS, Redis.CLOSED)
+        self.machine = Machine(REDIS, Redis.CLOSED, everyday=EVERYDAY)
         self.notices: deque[Notice] = deque()
         self._context = tls_context(connector.tls) if self._address.tls else None
         self._connector = connector
@@ -116,8 +116,10 @@ class StreamTransport:
             self._let_go()
             self.machine.fire(RedisEvent.BUILD_ERR)
             raise
-        except BaseException:
+        except BaseException as error:
             self._let_go()
+            if isinstance(error, BrokerError) and stopping():
+                return None  # the stop ended the wait
             raise
         if self._work is not None:
             self.machine.fire(RedisEvent.DRIVER_OK)
@@ -237,7 +239,7 @@ class StreamTransport:
     def _try_again(self, claim: Claim) -> None:
         """A requeue without a delay: the next try is ours, unless we have stopped; then it is anybody's."""
         if self._stopped:
-            self._verdicts.left.append(Claim(claim.id, claim.count + 1, claim.pairs, 0.0))
+            self._verdicts.left.append(claim.again(0.0))
         else:
             self._intake.again(claim)
 
@@ -245,7 +247,8 @@ class StreamTransport:
         if self._work is None or self._intake.ready or self._intake.rereading:
             return None if self._work is None else False
         self._finish_asking(CLOSE_TIMEOUT)
-        depth = self._depth(self._work.wire, lambda: False)
+        # Between two questions only: an answer to an earlier one must not be taken for this one's.
+        depth = None if self._work.wire.waiting else self._depth(self._work.wire, never)
         if depth is None:
             return None
         unread, _pending, waiting, orphaned, _trimmed = depth

@@ -36,7 +36,7 @@ class Claim:
     meanwhile has raised it. `pairs` are the fields as they came.
     """
 
-    __slots__ = ("count", "fresh", "id", "lease", "pairs")
+    __slots__ = ("count", "failed", "fresh", "id", "lease", "pairs")
 
     def __init__(self, id_: bytes, count: int, pairs: Sequence[bytes], now: float) -> None:
         self.id = id_
@@ -44,6 +44,13 @@ class Claim:
         self.pairs = pairs
         self.lease = Lease()
         self.fresh = now  # when the server last heard that it is in work
+        self.failed = 0  # when a try of it first failed here, in milliseconds since 1970
+
+    def again(self, now: float) -> Claim:
+        """The proof for another try of the same entry."""
+        another = Claim(self.id, self.count + 1, self.pairs, now)
+        another.failed = self.failed
+        return another
 
 
 def delivery_of(claim: Claim, stream: str, fields: tuple[bytes, ...]) -> Delivery:

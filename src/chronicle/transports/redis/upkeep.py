@@ -110,8 +110,8 @@ class Upkeep:
                 robbed += 1
         if robbed:
             text = (
-                f"{robbed} entries are no longer ours: another consumer has taken them over, or the group "
-                "was deleted; was this process frozen or cut off for longer than --claim-idle?"
+                "entries that are no longer ours: another consumer has taken them over, because this process "
+                f"was frozen or cut off for longer than --claim-idle, or the group was deleted: {robbed}"
             )
             self._notices.append(Notice(ROBBED, logging.WARNING, text, {"count": robbed}))
 
@@ -137,8 +137,8 @@ class Upkeep:
         if trimmed > self._trimmed:
             lost = trimmed - self._trimmed
             text = (
-                f"{lost} entries were trimmed from the stream before the group {self._group!r} had read "
-                "them: they are lost; let producers keep more (MAXLEN), or add consumers"
+                f"entries that were trimmed from the stream before the group {self._group!r} had read them, "
+                f"and are lost (let producers keep more: MAXLEN; or add consumers): {lost}"
             )
             self._notices.append(Notice(UNREAD_TRIMMED, logging.ERROR, text, {"count": lost}))
         self._trimmed = max(trimmed, self._trimmed)

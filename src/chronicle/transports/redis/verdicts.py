@@ -14,9 +14,9 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic, time
-from typing import Final
+from typing import Any, Final
 
-from chronicle.core.deadletters.death import failed
+from chronicle.core.deadletters.death import FIRST, failed
 from chronicle.core.delivery import Delivery
 from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
@@ -157,11 +157,16 @@ class Verdicts:
             keys_ = (self._keys.stream,)
             self._dialogue.script(answered, scripts.TRY_AGAIN, keys_, *proof, claim.count + 1, failed=refused)
 
-    def _story(self, settlement: Settlement) -> dict[str, object]:
+    def _story(self, settlement: Settlement) -> dict[str, Any]:
         """Why, where, when and after how many tries: fields of their own next to the untouched others."""
         delivery: Delivery = settlement.delivery
-        facts = failed(delivery, settlement.verdict.reason, self._tag, int(self._clock() * 1000))
-        return {**facts, ORIGIN: delivery.origin["id"], GROUP: self._group}
+        claim: Claim = delivery.handle
+        facts = failed(delivery, settlement.verdict.reason, self._tag, self._milliseconds())
+        first = min(facts[FIRST], claim.failed or facts[FIRST])
+        return {**facts, FIRST: first, ORIGIN: delivery.origin["id"], GROUP: self._group}
+
+    def _milliseconds(self) -> int:
+        return int(self._clock() * 1000)
 
     def _answered(self, settlement: Settlement, answer: Answer) -> None:
         claim: Claim = settlement.delivery.handle
@@ -178,6 +183,7 @@ class Verdicts:
             if verdict.delay:
                 self.waits(verdict.delay)
             else:
+                claim.failed = claim.failed or self._milliseconds()
                 self.again(claim)
 
     def _was_refused(self, settlement: Settlement, error: Exception) -> None:
