@@ -36,6 +36,7 @@ Answer: TypeAlias = Any  # what hiredis makes of it
 Argument: TypeAlias = str | bytes | int
 
 READ: Final = 256 * 1024  # bytes at a time
+CLOSED: Final = "the server closed the connection"
 TAIL: Final = 256  # bytes that `ends_with` can compare
 LOGIN_TIMEOUT: Final = 5.0  # for each answer while logging in
 ANSWER_TIMEOUT: Final = 10.0  # without an answer for so long, the server is as good as gone
@@ -175,7 +176,7 @@ class Wire:
         except OSError as error:
             raise ConnectionError(error.errno, error.strerror) from None
         if not data:
-            raise ConnectionResetError(errno.ECONNRESET, "the server closed the connection")
+            raise ConnectionResetError(errno.ECONNRESET, CLOSED)
         return data
 
     def swallow(self) -> bool:
@@ -194,11 +195,6 @@ class Wire:
     def ends_with(self, text: bytes) -> bool:
         """Whether the last bytes that were swallowed are these."""
         return self._tail.endswith(text)
-
-    @property
-    def swallowed(self) -> int:
-        """How many bytes wait for the parser."""
-        return sum(map(len, self._unread))
 
     @property
     def waiting(self) -> int:

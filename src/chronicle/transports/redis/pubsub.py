@@ -36,7 +36,7 @@ from chronicle.transports.redis.discovery import connect_anywhere
 from chronicle.transports.redis.entries import NAME
 from chronicle.transports.redis.poller import GONE, Poller
 from chronicle.transports.redis.states import EVERYDAY, REDIS, Redis, RedisEvent
-from chronicle.transports.redis.subscription import Subscription, channels_in, origin_of
+from chronicle.transports.redis.subscription import HUNG_UP, Subscription, channels_in, origin_of
 from chronicle.transports.seam import Closing, Connector, DeadLetterKeeper, Promises
 from chronicle.transports.tls import tls_context
 from chronicle.transports.waker import Waker
@@ -45,10 +45,6 @@ MAYBE_LOST: Final = "redis.maybe_lost"
 UNFINISHED: Final = "redis.lost_unfinished"
 CLOSE_TIMEOUT: Final = 2.0  # seconds that a stop waits for the last messages
 COUNTING: Final = 1000  # messages counted at a time
-SLOW: Final = (
-    "; messages had piled up here: a server drops a subscriber that reads too slowly "
-    "(client-output-buffer-limit pubsub), so raise --concurrency, or use a stream"
-)
 
 
 class PubSubTransport:
@@ -135,8 +131,8 @@ class PubSubTransport:
         gone = poller.sleep(live.wire, now + timeout) & GONE
         if gone and not room:
             # Nobody reads now, so nobody else would notice. What has come is kept (Rule 1).
-            piled_up = SLOW if live.let_go() else ""
-            raise ConnectionLost(f"{self.place}: the server closed the connection{piled_up}")
+            live.let_go()
+            raise ConnectionLost(f"{self.place}: {HUNG_UP}")
         return self._take(room)
 
     def _take(self, room: int) -> list[Delivery]:

@@ -16,12 +16,16 @@ from time import monotonic
 from typing import Any, Final
 
 from chronicle.errors import BrokerError, ConnectionLost, SettingError
-from chronicle.transports.redis.connection import ANSWER_TIMEOUT, TURN, Answer, Wire
+from chronicle.transports.redis.connection import ANSWER_TIMEOUT, CLOSED, TURN, Answer, Wire
 
 QUIET: Final = 5.0  # seconds without a word from the server; then it is asked whether it is there
 PATTERN: Final = frozenset("*?[")
 MESSAGE: Final = b"message"
 MATCHED: Final = b"pmessage"
+HUNG_UP: Final = (
+    f"{CLOSED}; unless it was restarted, it may have dropped a subscriber that reads too slowly "
+    "(client-output-buffer-limit pubsub): raise --concurrency, or use a stream"
+)
 
 
 def channels_in(text: str) -> tuple[str, ...]:
@@ -94,9 +98,11 @@ class Subscription:
     def _read(self, most: int) -> list[Answer]:
         try:
             answers = self.wire.take(most)
-        except BrokerError:
+        except BrokerError as error:
             if self._over:
                 return []  # everybody knows
+            if CLOSED in str(error):
+                raise ConnectionLost(f"{self.wire.address.place}: {HUNG_UP}") from None
             raise
         if answers and not self._over:
             for answer in answers:
@@ -140,14 +146,13 @@ class Subscription:
             pass  # then that was all
         self.let_go()
 
-    def let_go(self) -> int:
-        """Hang up; what has come can still be taken. How many bytes that are."""
+    def let_go(self) -> None:
+        """Hang up; what has come can still be taken."""
         if not self._over:
             self._over = True
             if not self.wire.closed:
                 self.wire.swallow()
             self.wire.close()
-        return self.wire.swallowed
 
 
 def _is_message(answer: Answer) -> bool:
