@@ -43,7 +43,8 @@ class Delays:
     """Verdicts on their way to the transport, some of them later."""
 
     def __init__(self, promises: Promises) -> None:
-        self._keeps_delays = promises.delays
+        # Where a message is gone when it arrives there is no next try, and so no point in waiting for it.
+        self._keeps_delays = promises.delays or not promises.settles
         self._holds = promises.holds
         self._tries = None if promises.counts else Tries()
         self._ready: list[Settlement] = []
