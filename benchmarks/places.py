@@ -1,6 +1,6 @@
 """Where the queues of a run are: how they are made, filled, watched from the outside and checked.
 
-A new broker needs a class here, a word in `Where`, a start in `started`, and the
+A new broker needs a class here or beside it (streams.py), a word in `Where`, a start in `started`, and the
 contenders of `backlog` in cases.py.
 """
 
@@ -20,6 +20,8 @@ from typing import Final, Protocol
 
 from benchmarks.filling import Load, fill
 from benchmarks.peers import Where
+from benchmarks.redis_server import RedisServer
+from benchmarks.streams import AtRedis
 from benchmarks.watching import Moment, watch
 from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.seam import Connector, Outgoing
@@ -75,6 +77,8 @@ def started(needed: Collection[Where], folder: Path) -> Iterator[Mapping[Where, 
                     node = RabbitNode(settings={"vm_memory_high_watermark.absolute": "2GB"})
                     ours.callback(node.close)
                     places[where] = AtRabbit(node.start())
+                case Where.REDIS:
+                    places[where] = AtRedis(ours.enter_context(RedisServer()))
                 case Where.EMBEDDED:
                     places[where] = InFile(folder)
         yield places

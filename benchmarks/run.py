@@ -31,7 +31,7 @@ LONG: Final = 1800.0
 SHORT: Final = 120.0
 BUSY: Final = 0.5
 # The first word of a case's name may be asked for as well: all that begin with it.
-GROUPS: Final = ("http",)
+GROUPS: Final = ("http", "redis")
 RESULTS: Final = HERE / "RESULTS.md"
 README: Final = ROOT / "README.md"
 
