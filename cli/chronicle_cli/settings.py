@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
 from chronicle.core.backoff import Backoff
 from chronicle.core.body import MAX_BODY
@@ -55,12 +55,13 @@ class Where:
     tls: Tls = field(default_factory=Tls)
     tag: str = "chronicle"
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
+    choices: Mapping[str, Any] = field(default_factory=dict, repr=False)  # of the broker's own options
     prefetch: int | None = None  # what the URL or --set gives as the default (R-000-47)
     warnings: tuple[str, ...] = ()
     notice: str = ""
 
     def connector(self, prefetch: int = 1) -> Connector:
-        return Connector(self.url, self.queue, prefetch, self.tag, self.tls, self.extras)
+        return Connector(self.url, self.queue, prefetch, self.tag, self.tls, self.extras, self.choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +97,18 @@ def check_where(
     tls: Tls | None = None,
     tag: str = "chronicle",
     extras: Mapping[str, str] | None = None,
+    choices: Mapping[str, Any] | None = None,
 ) -> Where:
     """Which queue is meant, after checking every rule about URLs, names and certificates."""
-    tls, extras = tls or Tls(), dict(extras or {})
+    tls, extras, choices = tls or Tls(), dict(extras or {}), dict(choices or {})
     check_name("--queue", queue)
     check_name("--tag", tag)
     broker = broker_of(url)
     check_tls(scheme_of(url), broker, tls)
     if extras and not broker.settings:
         raise SettingError(f"--set has no effect on {broker.title}", "leave it out")
-    facts = broker.check_url(url, extras)
-    return Where(url, queue, broker, tls, tag, extras, facts.prefetch, facts.warnings)
+    facts = broker.check_url(url, extras, choices)
+    return Where(url, queue, broker, tls, tag, extras, choices, facts.prefetch, facts.warnings)
 
 
 def check_name(option: str, name: str) -> None:

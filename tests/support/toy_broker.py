@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
+from chronicle.core.states import EMBEDDED
 from chronicle.core.topology import Done, Queue, Step
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker, Stopping, UrlFacts
@@ -13,7 +14,7 @@ from chronicle.transports.memory import MemoryTransport
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
 
-def check_url(url: str, settings: Mapping[str, str]) -> UrlFacts:
+def check_url(url: str, settings: Mapping[str, str], _choices: Mapping[str, Any]) -> UrlFacts:
     if not set(settings) <= set(BROKER.settings):
         raise SettingError("a setting is not known to toys", "leave it out")
     return UrlFacts(warnings=("toys break",) if url.startswith("toy:") else ())
@@ -45,6 +46,7 @@ BROKER: Final = Broker(
     secure_schemes=("toys",),
     example="toy://box",
     settings={"colour": "of the box"},
+    states={"The toy box": EMBEDDED},
     refuses={"only_retry": "toys are not tried again"},
     unhonoured={"ttl": "--ttl has no effect: toys last"},
     check_url=check_url,

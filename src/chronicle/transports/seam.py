@@ -59,6 +59,7 @@ class Promises:
     counts: bool = False  # `delivery.counted` is the broker's own count of tries
     late_results: bool = False  # what was received may still be settled after a reconnect
     backoff: Backoff = field(default_factory=lambda: Backoff(0.25, 10.0))  # between reconnects (D-6)
+    labels: Mapping[str, str] = field(default_factory=dict)  # stand in every log line, beside the queue
 
 
 def refuse_what_it_cannot(promises: Promises, policy: Policy) -> None:
@@ -107,6 +108,7 @@ class Connector:
     tag: str = "chronicle"
     tls: Tls = field(default_factory=Tls)
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
+    choices: Mapping[str, Any] = field(default_factory=dict, repr=False)  # of the broker's own options
     retry_delays: tuple[float, ...] = ()  # what Action.RETRY may ask for
     max_body: int | None = None  # a body far above this need not be read: it is rejected in any case (Z12)
     declare: QueueOptions | None = None  # create the topology when opening; None: only check (D-15)
@@ -225,6 +227,7 @@ class Reader(Protocol):
     transport: str  # the broker's kind, for the log
     notices: deque[Notice]  # what it did beside reading; whoever uses it tells them
     present: int  # how many there were at the start, at most: `read` says when that was all
+    moves: bool  # `move` works; otherwise publish, wait for the confirmation, and remove
 
     @property
     def place(self) -> str:
@@ -247,6 +250,15 @@ class Reader(Protocol):
         """Take these, read since it was opened, out of the queue.
 
         Raises ConnectionLost when that is in doubt: then some of them may still be there.
+        """
+
+    def move(self, batch: Sequence[tuple[Delivery, Outgoing]], queue: str) -> Sequence[Delivery]:
+        """Take these, read since it was opened, out of the queue, and put the messages on another, or at the
+        end of the same: in one step, so that nothing is ever in both or in neither.
+
+        Returns those that it moved; the others were gone already. Raises BrokerRefused when that queue takes
+        none of them, InvalidMessage when one of them cannot be sent at all, and then none was moved;
+        ConnectionLost when it is in doubt which were.
         """
 
     def serve(self, timeout: float = 0.0) -> None:

@@ -27,6 +27,7 @@ class Letters:
 
     transport = "stub"
     place = "nowhere"
+    moves = False
 
     def __init__(self, count: int) -> None:
         self.notices: deque[Notice] = deque()
@@ -54,6 +55,9 @@ class Letters:
         self.queue = [one for one in self.queue if one not in batch]
         self._next -= len(batch)
         self.present -= len(batch)
+
+    def move(self, batch: Sequence[tuple[Delivery, Outgoing]], queue: str) -> Sequence[Delivery]:
+        raise NotImplementedError
 
     def serve(self, timeout: float = 0.0) -> None:
         del timeout
