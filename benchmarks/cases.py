@@ -2,7 +2,7 @@
 
 Rule 1: a peer stands in the cases whose kind of handler is its own: async ones in async cases, those with
         threads in sync cases; the reference in both. At Redis everybody stands in both, and FastStream with
-        an async handler: a sync one only adds a thread to what it does.
+        an async handler: with a sync one it is slower still.
 Rule 2: a wish compares with the best of those it names. Rates and CPU compare with every Python peer,
         libraries too; start and memory with frameworks, because a bare library does less.
 """

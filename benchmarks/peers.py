@@ -264,7 +264,7 @@ CELERY: Final = Peer(
 )  # fmt: skip
 LIMIT: Final = Peer("C, the limit", Kind.LIMIT, Installer.CC, ("librabbitmq-dev",), _limit)
 CHRONICLE_REDIS: Final = at_redis(CHRONICLE)
-# With hiredis, which makes it faster, although it does not ask for it.
+# With hiredis, as the others: it does not ask for it, and could be thought slow for want of it.
 FASTSTREAM_REDIS: Final = Peer(
     "FastStream (Redis)", Kind.FRAMEWORK, Installer.PIP, ("faststream[redis]", "hiredis"),
     _script("faststream_redis_consumer.py"), faststream_load, share=0.1, where=Where.REDIS,
