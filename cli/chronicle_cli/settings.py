@@ -21,7 +21,7 @@ from chronicle.core.queues import MAX_NAME, SHORTEST
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker
 from chronicle.transports.catalog import broker_of, scheme_of
-from chronicle.transports.seam import Connector, Promises, Tls
+from chronicle.transports.seam import Connector, Tls
 from chronicle.workers.loader import is_file
 
 LONGEST_WAIT: Final = 49 * 86400.0  # seconds; RabbitMQ counts a TTL's milliseconds in 32 bits
@@ -193,14 +193,15 @@ def check_retry(policy: Policy, tries: int, delays: tuple[float, ...] | None) ->
     return replace(policy, max_attempts=tries, retry_delays=delays or policy.retry_delays)
 
 
-def check_backoff(initial: float | None, maximum: float | None, multiplier: float | None) -> Backoff | None:
-    """The wait between reconnects; None if nothing was set, and the transport's own applies (D-6)."""
+def check_backoff(
+    usual: Backoff, initial: float | None, maximum: float | None, multiplier: float | None
+) -> Backoff | None:
+    """The wait between reconnects; None if nothing was set, and the transport's `usual` one applies (D-6)."""
     if initial is None and maximum is None and multiplier is None:
         return None
-    usual = Promises("").backoff
+    # A first wait longer than the default maximum should not need a second option, nor the reverse.
     backoff = Backoff(
-        usual.initial if initial is None else initial,
-        # A first wait longer than the default maximum should not need a second option.
+        min(usual.initial, maximum or usual.initial) if initial is None else initial,
         max(usual.maximum, initial or 0.0) if maximum is None else maximum,
         usual.multiplier if multiplier is None else multiplier,
     )

@@ -20,9 +20,10 @@ from chronicle.transports.seam import Closing, Connector
 from support import samples
 from support.certs import Pair
 from support.fixtures import Broker, StartChronicle, StartNode
+from support.ports import free_ports
 from support.process import ChronicleProcess
 from support.proxy import Proxy
-from support.rabbit import RabbitNode, free_ports
+from support.rabbit import RabbitNode
 from support.stage import PATIENCE, Stage, counted, stopped
 from support.waiting import wait_for
 

@@ -1,4 +1,4 @@
-"""What the shared fixtures give, for tests to annotate: the run's broker, and two ways to start things."""
+"""What the shared fixtures give, for tests to annotate: the run's broker, and ways to start things."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import pytest
 from support.process import ChronicleProcess
 from support.queues import Queues
 from support.rabbit import RabbitNode
+from support.redis_cluster import Cluster
+from support.redis_sentinels import Sentinels
+from support.redis_server import RedisServer
 
 FOREIGN: Final = "CHRONICLE_TEST_AMQP_URL"
 
@@ -37,6 +40,34 @@ class StartNode(Protocol):
     def __call__(
         self, *, tls: bool = False, wrong_host: bool = False, settings: Mapping[str, str] | None = None
     ) -> RabbitNode: ...
+
+
+class StartRedis(Protocol):
+    """Starts a Redis server that its test may break (`private_redis`); RedisServer says what it takes."""
+
+    def __call__(
+        self,
+        *,
+        durable: bool = False,
+        tls: bool = False,
+        client_certs: bool = False,
+        wrong_host: bool = False,
+        password: str = "",
+        users: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> RedisServer: ...
+
+
+class StartSentinels(Protocol):
+    """Starts a master, its replica and their sentinels, which its test may break (`private_sentinels`)."""
+
+    def __call__(self, *, durable: bool = False, password: str = "") -> Sentinels: ...
+
+
+class StartCluster(Protocol):
+    """Starts a cluster that its test may break (`private_cluster`)."""
+
+    def __call__(self, *, durable: bool = False) -> Cluster: ...
 
 
 class StartChronicle(Protocol):

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-OWN_BROKERS = "private_rabbit"
+# The fixtures that start a broker for one file.
+OWN_BROKERS: Final = ("private_rabbit", "private_redis", "private_sentinels", "private_cluster")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -29,4 +31,5 @@ class ByBroker(LoadScopeScheduling):
 
 @cache
 def _starts_brokers(file: Path) -> bool:
-    return OWN_BROKERS in file.read_text()
+    text = file.read_text()
+    return any(word in text for word in OWN_BROKERS)

@@ -27,7 +27,7 @@ class OptionKind(StrEnum):
 
     TEXT = "text"
     FLAG = "flag"
-    DURATION = "duration"  # seconds, as a float
+    DURATION = "duration"  # seconds, as a float; zero is for the broker to refuse
     COUNT = "count"  # a positive int
     CHOICE = "choice"  # one of `values`
 
@@ -36,7 +36,7 @@ class OptionKind(StrEnum):
 class BrokerOption:
     """An option that a kind of broker has of its own; the command line makes the flag and the variable.
 
-    Brokers may share a name, if they agree on everything but the help and the default.
+    Brokers may share a name if they agree on the kind; of a CHOICE each may have its own values.
     """
 
     name: str  # claim_idle → --claim-idle, CHRONICLE_CLAIM_IDLE, connector.choices["claim_idle"]

@@ -93,8 +93,8 @@ BROKER: Final = Broker(
     unhonoured={
         "exchange": "--exchange has no effect: Redis has no exchanges",
         "ttl": "--ttl has no effect: a stream keeps an entry until it is trimmed",
-        "dead_letter": "--no-dead-letter and --dead-letter-… have no effect: chronicle keeps dead letters, in "
-        "QUEUE.dlq",
+        "dead_letter": "--no-dead-letter and --dead-letter-… have no effect: chronicle keeps dead letters, "
+        "in QUEUE.dlq",
         "queue_type": "--queue-type has no effect: there is one type of stream",
         "durable": "--no-durable has no effect: how durable a stream is, the server's configuration says",
         "retry": "--retry-delay needs no queues: entries wait in one sorted set, QUEUE.retry",

@@ -1,6 +1,7 @@
 """The options that only Redis has, and the rules between them. Pure.
 
-Rule: a choice that would have no effect is refused: who names a group for channels has misunderstood something.
+Rule: a choice that would have no effect is refused: who names a group for channels has misunderstood
+        something.
 """
 
 from __future__ import annotations
@@ -80,8 +81,9 @@ OPTIONS: Final = (
         metavar="DURATION",
         usual="60s",
         commands=_for("consume"),
-        help="Take over entries that another consumer of the group has not touched for this long: it is dead. "
-        f"A consumer touches what it holds all the time, however slow the syncer is. Never under {LIVELY:g}s.",
+        help="Take over entries that another consumer of the group has not touched for this long: it is "
+        "dead. A consumer touches what it holds all the time, however slow the syncer is. At least "
+        f"{LIVELY:g}s are waited in any case.",
     ),
     BrokerOption(
         name="maxlen",

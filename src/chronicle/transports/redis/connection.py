@@ -115,18 +115,17 @@ class Wire:
         """Send what was put, as far as the socket takes it; the rest goes with the next call."""
         if not self._out and not self._unsent:
             return
-        data = b"".join((self._unsent, *self._out)) if self._unsent or len(self._out) > 1 else self._out[0]
+        data = memoryview(b"".join((self._unsent, *self._out)))
         self._out.clear()
         try:
             while data:
-                sent = self._socket.send(data)
-                data = data[sent:]
+                data = data[self._socket.send(data) :]
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
             pass
         except OSError as error:
             raise self._gone(error) from None
         finally:
-            self._unsent = data
+            self._unsent = bytes(data)
 
     def take(self, most: int = 1 << 30) -> list[Answer]:
         """What has come; at most so many, and then the socket is not read further. Raises ConnectionLost."""

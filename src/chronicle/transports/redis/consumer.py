@@ -1,12 +1,12 @@
 """A Redis stream, consumed in a group, as the engine sees it.
 
 Rule 1: a delivery belongs to its claim, not to a connection: the pending list outlives every connection, so a
-        verdict that comes after a reconnect is as good as before. A claim ends when the entry is settled, given
-        back, or taken over by somebody else (entries.py).
+        verdict that comes after a reconnect is as good as before. A claim ends when the entry is settled,
+        given back, or taken over by somebody else (entries.py).
 Rule 2: a turn at full load is one round trip: acknowledgements and the next read travel together (intake.py,
         acks.py). What waits for a new entry waits on a second connection.
-Rule 3 (S4): the delivery count that Redis keeps is the number of tries. A clean stop puts it back to what it was
-        for everything that was not handled: no try is burnt.
+Rule 3 (S4): the delivery count that Redis keeps is the number of tries. A clean stop puts it back to what it
+        was for everything that was not handled: no try is burnt.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from chronicle.transports.redis.discovery import connect
 from chronicle.transports.redis.entries import NAME, Claim
 from chronicle.transports.redis.intake import GROUP_MADE, Intake
 from chronicle.transports.redis.keys import Keys, check_slot
-from chronicle.transports.redis.states import REDIS, Redis, RedisEvent
+from chronicle.transports.redis.states import EVERYDAY, REDIS, Redis, RedisEvent
 from chronicle.transports.redis.topology import make_group
 from chronicle.transports.redis.upkeep import LEASE, Upkeep
 from chronicle.transports.redis.verdicts import Verdicts
-from chronicle.transports.seam import Closing, Connector, Promises
+from chronicle.transports.seam import Closing, Connector, Promises, never
 from chronicle.transports.tls import tls_context
 from chronicle.transports.waker import Waker
 
@@ -73,7 +73,7 @@ class StreamTransport:
             backoff=Backoff(0.2, 5.0),
             labels={"mode": choices.mode.value, "stream": connector.queue},
         )
-        self.machine = Machine(REDIS, Redis.CLOSED)
+        self.machine = Machine(REDIS, Redis.CLOSED, everyday=EVERYDAY)
         self.notices: deque[Notice] = deque()
         self._context = tls_context(connector.tls) if self._address.tls else None
         self._connector = connector
@@ -116,8 +116,10 @@ class StreamTransport:
             self._let_go()
             self.machine.fire(RedisEvent.BUILD_ERR)
             raise
-        except BaseException:
+        except BaseException as error:
             self._let_go()
+            if isinstance(error, BrokerError) and stopping():
+                return None  # the stop ended the wait
             raise
         if self._work is not None:
             self.machine.fire(RedisEvent.DRIVER_OK)
@@ -206,7 +208,7 @@ class StreamTransport:
         return [ready.popleft() for _ in range(min(room, len(ready)))]
 
     def _wait(self, poller: select.epoll, wire: Wire, timeout: float, now: float) -> None:
-        """Sleep until an answer, the bell or `wake`; what is left to send is sent as soon as there is room."""
+        """Sleep until an answer, the bell or `wake`; what is left to send goes as soon as it can."""
         deadline = now + min(timeout, self._upkeep.next_chore(now))
         while True:
             if wire.writing:
@@ -237,7 +239,7 @@ class StreamTransport:
     def _try_again(self, claim: Claim) -> None:
         """A requeue without a delay: the next try is ours, unless we have stopped; then it is anybody's."""
         if self._stopped:
-            self._verdicts.left.append(Claim(claim.id, claim.count + 1, claim.pairs, 0.0))
+            self._verdicts.left.append(claim.again(0.0))
         else:
             self._intake.again(claim)
 
@@ -245,7 +247,8 @@ class StreamTransport:
         if self._work is None or self._intake.ready or self._intake.rereading:
             return None if self._work is None else False
         self._finish_asking(CLOSE_TIMEOUT)
-        depth = self._depth(self._work.wire, lambda: False)
+        # Between two questions only: an answer to an earlier one must not be taken for this one's.
+        depth = None if self._work.wire.waiting else self._depth(self._work.wire, never)
         if depth is None:
             return None
         unread, _pending, waiting, orphaned, _trimmed = depth

@@ -25,7 +25,7 @@ class Dialogue:
         self._awaited: deque[tuple[Then, Failed | None]] = deque()
 
     def ask(self, then: Then, *command: Argument, failed: Failed | None = None) -> None:
-        """Ask with the next `flush`. An error ends the connection, unless somebody knows what to do about it."""
+        """Ask with the next `flush`. An error ends the connection, unless `failed` takes care of it."""
         self.wire.put(*command)
         self._awaited.append((then, failed))
 

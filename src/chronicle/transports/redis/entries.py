@@ -1,11 +1,11 @@
 """A stream entry as a delivery, and a message as the fields of an entry.
 
-Rule 1: the body is the value of the first field of the chosen name, byte for byte. The other fields are headers:
-        text where they are UTF-8, else bytes; of two with the same name the last counts. The fields as they
-        came stay with the claim, so that a dead letter has all of them, untouched.
+Rule 1: the body is the value of the first field of the chosen name, byte for byte. The other fields are
+        headers: text where they are UTF-8, else bytes; of two with the same name the last counts. The fields
+        as they came stay with the claim, so that a dead letter has all of them, untouched.
 Rule 2: an entry without a body is bad input, not an empty message: it may be somebody else's entry.
-Rule 3: chronicle's own fields are the headers of core/deadletters/death.py, and two that only Redis needs: which
-        group an entry that went back to the stream is meant for, and which entry it was.
+Rule 3: chronicle's own fields are the headers of core/deadletters/death.py, and two that only Redis needs:
+        which group an entry that went back to the stream is meant for, and which entry it was.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MOST_FIELDS: Final = 3000  # a script can pass on a few thousand arguments, and 
 class Claim:
     """What proves that an entry is ours: its id, and the delivery count that we gave it.
 
-    Every claim of an entry raises or sets its count, so no proof is good twice; whoever took it over meanwhile
-    has raised it. `pairs` are the fields as they came.
+    Every claim of an entry raises or sets its count, so no proof is good twice; whoever took it over
+    meanwhile has raised it. `pairs` are the fields as they came.
     """
 
-    __slots__ = ("count", "fresh", "id", "lease", "pairs")
+    __slots__ = ("count", "failed", "fresh", "id", "lease", "pairs")
 
     def __init__(self, id_: bytes, count: int, pairs: Sequence[bytes], now: float) -> None:
         self.id = id_
@@ -44,22 +44,26 @@ class Claim:
         self.pairs = pairs
         self.lease = Lease()
         self.fresh = now  # when the server last heard that it is in work
+        self.failed = 0  # when a try of it first failed here, in milliseconds since 1970
+
+    def again(self, now: float) -> Claim:
+        """The proof for another try of the same entry."""
+        another = Claim(self.id, self.count + 1, self.pairs, now)
+        another.failed = self.failed
+        return another
 
 
 def delivery_of(claim: Claim, stream: str, fields: tuple[bytes, ...]) -> Delivery:
     """The entry as the engine sees it; its delivery count says which try this is (S4)."""
     pairs = claim.pairs
-    body: bytes | None
-    if len(pairs) >= 2 and pairs[0] == fields[0]:
-        body = pairs[1]  # as nearly everybody writes it
-    else:
-        body = body_in(pairs, fields)
+    # Nearly everybody writes the body first.
+    body = pairs[1] if pairs[0] == fields[0] else body_in(pairs, fields)
     id_ = claim.id.decode("ascii", "replace")
     return Delivery(
         b"" if body is None else body,
         queue=stream,
         transport=NAME,
-        redelivered=claim.count > 1 or COUNTED in pairs[::2],
+        redelivered=claim.count > 1 or (len(pairs) > 2 and COUNTED in pairs[::2]),
         counted=claim.count - 1,
         timestamp=timestamp_of(id_),
         origin={"stream": stream, "id": id_},

@@ -173,7 +173,7 @@ class Intake:
         if self._cursor != BEGINNING:
             self._sweep_at = self._now + STEP
         if entries:
-            text = f"{len(entries)} entries of consumers that are gone were taken over"
+            text = f"entries taken over from consumers that are gone: {len(entries)}"
             self._notices.append(Notice(CLAIMED, logging.WARNING, text, {"count": len(entries)}))
 
     def _take(self, id_: bytes, count: int, pairs: list[bytes]) -> None:
@@ -198,14 +198,14 @@ class Intake:
 
     def again(self, claim: Claim) -> None:
         """Hand this one out once more, with its new count."""
-        self._held[claim.id] = another = Claim(claim.id, claim.count + 1, claim.pairs, self._now)
+        self._held[claim.id] = another = claim.again(self._now)
         self.ready.append(delivery_of(another, self._keys.stream, self._fields))
 
     def _tell_of_trimmed(self, gone: list[bytes]) -> None:
         if gone:
             text = (
-                f"{len(gone)} pending entries were deleted or trimmed from the stream before they were handled: "
-                "they are lost; let producers keep more (MAXLEN)"
+                "entries that were deleted or trimmed from the stream while they were pending, and are lost "
+                f"(let producers keep more: MAXLEN): {len(gone)}"
             )
             self._notices.append(Notice(TRIMMED, logging.ERROR, text, {"count": len(gone)}))
 
@@ -239,8 +239,8 @@ class Intake:
 
     def _made(self, _answer: Answer) -> None:
         text = (
-            f"the stream {self._keys.stream!r} or its group {self._group!r} was deleted: what was unread or in work "
-            "is gone with it; the group was created again and begins with the oldest entry"
+            f"the stream {self._keys.stream!r} or its group {self._group!r} was deleted: what was unread or "
+            "in work is gone with it; the group was created again and begins with the oldest entry"
         )
         self._notices.append(Notice(GROUP_MADE, logging.ERROR, text))
         self._reset()

@@ -1,7 +1,7 @@
 """Putting messages on a stream, or on channels.
 
-Rule (S6): a lost answer leaves it open whether an entry was added, so nothing is sent twice by itself: the caller
-        learns how many were confirmed. A stream must exist, as a queue must everywhere.
+Rule (S6): a lost answer leaves it open whether an entry was added, so nothing is sent twice by itself: the
+        caller learns how many were confirmed. A stream must exist, as a queue must everywhere.
 """
 
 from __future__ import annotations

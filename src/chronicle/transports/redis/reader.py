@@ -1,10 +1,11 @@
 """Looking at a stream: XRANGE only, so a look changes nothing at all.
 
-Rule 1: what waits is what its group has not acknowledged: pending entries first, then unread ones, both in the order
-        of their ids. A stream without that group, such as most dead letters, or read with --no-group, waits
-        as a whole.
+Rule 1: what waits is what its group has not acknowledged: pending entries first, then unread ones, both in
+        the order of their ids. A stream without that group, such as most dead letters, or read with
+        --no-group, waits as a whole.
 Rule 2: what is added after the opening is not read.
-Rule 3: an entry is moved to another stream, or removed, by one script: it is never in both, and never in neither.
+Rule 3: an entry is moved to another stream, or removed, by one script: it is never in both, and never in
+        neither.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class StreamReader:
         unread = wire.value(wire.ask(depth, stopping=stopping)[0])[0]
         return pending + (unread if unread >= 0 else self.present)
 
-    def read(self, room: int, timeout: float) -> Sequence[Delivery] | None:  # noqa: ARG002 - nothing is waited for
+    def read(self, room: int, timeout: float) -> Sequence[Delivery] | None:  # noqa: ARG002 - no waiting
         if self._done or self._wire is None:
             return None
         room = min(room, BATCH)

@@ -1,7 +1,8 @@
 """What Redis does in one step: Lua, sent whole with EVAL.
 
-Rule 1 (S6): whatever could lose an entry or keep it twice, if a process or a connection ended in between, is one
-        script. An XADD comes before the XACK or XDEL it belongs to: a script that fails has changed nothing.
+Rule 1 (S6): whatever could lose an entry or keep it twice, if a process or a connection ended in between, is
+        one script. An XADD comes before the XACK or XDEL it belongs to: a script that fails has changed
+        nothing.
 Rule 2: a verdict is carried out only for an entry that is still ours: pending, with our name and the delivery
         count that we gave it. Otherwise the script says so: 0 when it is not pending, -1 when another has it.
 Rule 3: scripts are rare (an acknowledged message needs none), so they are sent with their text each time: no
@@ -83,7 +84,7 @@ end
 return gone
 """
 
-# What a list of pending ids holds; those whose entry was trimmed are acknowledged: there is nothing left of them.
+# What a list of pending ids holds. An id whose entry was trimmed is acknowledged: nothing is left of it.
 _CONTENTS: Final = """
 local function contents(ids, raise, out, gone)
   for _, id in ipairs(ids) do
@@ -104,7 +105,8 @@ local function contents(ids, raise, out, gone)
 end
 """
 
-# Our own pending entries after an id. KEYS: stream. ARGV: group, consumer, after, how many, raise the count (0, 1)
+# Our own pending entries after an id. KEYS: stream.
+# ARGV: group, consumer, after, how many, whether to raise the count (0, 1)
 # Returns the last id that was looked at (false: that was all), the entries, and the ids that were trimmed.
 OWN_PENDING: Final = (
     _CONTENTS
@@ -118,13 +120,15 @@ return {ids[#ids] or false, out, gone}
 """
 )
 
-# Take over what others have not touched for long. KEYS: stream. ARGV: group, consumer, milliseconds, cursor, how many
+# Take over what others have not touched for long. KEYS: stream.
+# ARGV: group, consumer, milliseconds, cursor, how many
 # Returns the next cursor, the entries, and the ids that were trimmed.
 TAKE_OVER: Final = (
     _CONTENTS
     + """
 local out, gone = {}, {}
-local found = redis.call('XAUTOCLAIM', KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], 'COUNT', ARGV[5], 'JUSTID')
+local found = redis.call('XAUTOCLAIM', KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4],
+                         'COUNT', ARGV[5], 'JUSTID')
 for _, id in ipairs(found[3] or {}) do gone[#gone + 1] = id end
 contents(found[2], true, out, gone)
 return {found[1], out, gone}
@@ -151,9 +155,10 @@ local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
 return last[1] and last[1][1] or '0-0'
 """
 
-# How much there is for a group. KEYS: stream, waiting entries. ARGV: group, our name, what a lease's name begins with
-# Returns: unread (-1: some, but Redis cannot tell how many), pending, waiting, pending of consumers that are not
-# alive, and how many were trimmed before the group read them.
+# How much there is for a group. KEYS: stream, waiting entries.
+# ARGV: group, our name, what a lease's name begins with
+# Returns: unread (-1: some, but Redis cannot tell how many), pending, waiting, pending of consumers that are
+# not alive, and how many were trimmed before the group read them.
 DEPTH: Final = """
 local function fields(list)
   local found = {}
@@ -192,9 +197,8 @@ end
 local orphaned = 0
 for _, one in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   local found = fields(one)
-  if found['pending'] > 0 and found['name'] ~= ARGV[2] and redis.call('EXISTS', ARGV[3] .. found['name']) == 0 then
-    orphaned = orphaned + found['pending']
-  end
+  local alive = found['name'] == ARGV[2] or redis.call('EXISTS', ARGV[3] .. found['name']) == 1
+  if not alive then orphaned = orphaned + found['pending'] end
 end
 return {unread, group['pending'], redis.call('ZCARD', KEYS[2]), orphaned, trimmed}
 """

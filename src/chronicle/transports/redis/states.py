@@ -1,7 +1,7 @@
 """The states of a Redis consumer (R-001-4), as a table.
 
-Rule 1: many entries are in work at once, so the state is that of the last thing that happened. What happens with
-        every message is for the log at debug level: Receiving, Executing, Completed and Idle follow one
+Rule 1: many entries are in work at once, so the state is that of the last thing that happened. What happens
+        with every message is for the log at debug level: Receiving, Executing, Completed and Idle follow one
         another all the time.
 Rule 2 (D-13): a syncer that fails never causes a reconnect: its entry is settled in another way, and that is
         Completed as well. Only the driver's own errors lead to Reconnecting.
@@ -49,6 +49,9 @@ class RedisEvent(StrEnum):
     DEADLINE = "deadline"
 
 
+EVERYDAY: Final = frozenset(
+    (RedisEvent.DELIVERY, RedisEvent.EXEC_OK, RedisEvent.ACK_OK, RedisEvent.IDLE_TICK)
+)
 _WORKING: Final = (Redis.RECEIVING, Redis.EXECUTING, Redis.COMPLETED, Redis.IDLE)
 _AWAY: Final = (Redis.INITIALIZING, Redis.BUILD_FAILED, Redis.RECONNECTING, Redis.BACKOFF)
 
@@ -58,7 +61,9 @@ REDIS: Final[Table] = {
     (Redis.INITIALIZING, RedisEvent.BUILD_ERR): Redis.BUILD_FAILED,
     (Redis.INITIALIZING, RedisEvent.RECV_ERR): Redis.RECONNECTING,
     (Redis.BUILD_FAILED, RedisEvent.RECV_ERR): Redis.RECONNECTING,
+    (Redis.RECONNECTING, RedisEvent.RECV_ERR): Redis.RECONNECTING,
     (Redis.RECONNECTING, RedisEvent.WAIT): Redis.BACKOFF,
+    (Redis.BACKOFF, RedisEvent.RECV_ERR): Redis.BACKOFF,
     (Redis.BACKOFF, RedisEvent.BACKOFF): Redis.RECONNECTING,
     (Redis.RECONNECTING, RedisEvent.INITIALIZE): Redis.INITIALIZING,
     **{(state, RedisEvent.DELIVERY): Redis.EXECUTING for state in _WORKING},

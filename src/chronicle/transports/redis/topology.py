@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chronicle.core.topology import Done, Queue, Step
-from chronicle.errors import BrokerRefused, NoSuchQueue
+from chronicle.errors import BrokerRefused, NoSuchQueue, SettingError
 from chronicle.transports.redis.address import address_of
 from chronicle.transports.redis.answers import BUSY_GROUP, word_of
 from chronicle.transports.redis.choices import Mode, choices_of
@@ -17,10 +17,11 @@ from chronicle.transports.tls import tls_context
 
 
 def planned(connector: Connector) -> tuple[Step, ...]:
-    """The stream, whatever else was asked for; its group comes with it."""
-    if choices_of(connector.choices).mode is Mode.PUBSUB:
-        raise BrokerRefused("a channel cannot be declared", "it exists as long as somebody listens")
-    return (Queue(connector.queue),)
+    """The stream with its group, whatever else was asked for."""
+    choices = choices_of(connector.choices)
+    if choices.mode is Mode.PUBSUB:
+        raise SettingError("a channel cannot be declared", "it exists as long as somebody listens")
+    return (Queue(connector.queue, {"group": choices.group}, durable=None),)
 
 
 def declare(connector: Connector, stopping: Callable[[], bool] = never) -> tuple[tuple[Step, Done], ...]:
@@ -32,9 +33,9 @@ def declare(connector: Connector, stopping: Callable[[], bool] = never) -> tuple
     context = tls_context(connector.tls) if address.tls else None
     wire = connect(address, connector.queue, context, name=connector.tag, stopping=stopping)
     try:
-        group = choices.group or "chronicle"
+        assert choices.group is not None
         made = make_group(
-            wire, Keys(connector.queue), group, choices.start, create_stream=True, stopping=stopping
+            wire, Keys(connector.queue), choices.group, choices.start, create_stream=True, stopping=stopping
         )
     finally:
         wire.close()

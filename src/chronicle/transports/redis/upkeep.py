@@ -1,9 +1,9 @@
 """What a consumer does beside its work: say that it is alive, wake what waits, look how the group is.
 
-Rule 1 (S4, S5): what is held is touched (XCLAIM JUSTID) far more often than anybody's claim-idle, however slow a
-        syncer is; only if it is still ours. What somebody else has taken over loses its lease.
-Rule 2: a consumer's name belongs to one process: a key with a token, renewed with the same script. A process that
-        stood still for so long that another one has its name ends its connection and takes a new name.
+Rule 1 (S4, S5): what is held is touched (XCLAIM JUSTID) far more often than anybody's claim-idle, however
+        slow a syncer is; only if it is still ours. What somebody else has taken over loses its lease.
+Rule 2: a consumer's name belongs to one process: a key with a token, renewed with the same script. A process
+        that stood still for so long that another one has its name ends its connection and takes a new name.
 Rule 3: entries that wait for another try are put back by whoever is alive.
 """
 
@@ -110,8 +110,8 @@ class Upkeep:
                 robbed += 1
         if robbed:
             text = (
-                f"{robbed} entries are no longer ours: another consumer has taken them over, or the group was "
-                "deleted; was this process frozen or cut off for longer than --claim-idle?"
+                "entries that are no longer ours: another consumer has taken them over, because this process "
+                f"was frozen or cut off for longer than --claim-idle, or the group was deleted: {robbed}"
             )
             self._notices.append(Notice(ROBBED, logging.WARNING, text, {"count": robbed}))
 
@@ -119,8 +119,8 @@ class Upkeep:
         if word_of(error) == TAKEN:
             self.name_taken = True
             raise ConnectionLost(
-                f"{self._dialogue.wire.address.place}: another process uses the name {self._consumer!r} now; was "
-                "this one frozen?"
+                f"{self._dialogue.wire.address.place}: another process uses the name {self._consumer!r} now; "
+                "was this one frozen?"
             )
         self._no_group(error)
 
@@ -137,8 +137,8 @@ class Upkeep:
         if trimmed > self._trimmed:
             lost = trimmed - self._trimmed
             text = (
-                f"{lost} entries were trimmed from the stream before the group {self._group!r} had read them: they "
-                "are lost; let producers keep more (MAXLEN), or add consumers"
+                f"entries that were trimmed from the stream before the group {self._group!r} had read them, "
+                f"and are lost (let producers keep more: MAXLEN; or add consumers): {lost}"
             )
             self._notices.append(Notice(UNREAD_TRIMMED, logging.ERROR, text, {"count": lost}))
         self._trimmed = max(trimmed, self._trimmed)

@@ -1,7 +1,7 @@
 """Verdicts on their way to Redis: acknowledged at once, everything else by a script that has to answer.
 
-Rule 1: a verdict that moves an entry, or tries it again, is final when its script has answered. Until then the entry
-        takes its place among those in work.
+Rule 1: a verdict that moves an entry, or tries it again, is final when its script has answered. Until then
+        the entry takes its place among those in work.
 Rule 2 (S6, S-e): what the server does not take now (no memory, a key of the wrong type) is asked again later:
         the entry stays pending and held, and the log says why. Nothing is lost, and nothing is acknowledged.
 Rule 3: an entry that is not handled here goes back as it came, when the connection ends (D-11).
@@ -14,9 +14,9 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic, time
-from typing import Final
+from typing import Any, Final
 
-from chronicle.core.deadletters.death import failed
+from chronicle.core.deadletters.death import FIRST, failed
 from chronicle.core.delivery import Delivery
 from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
@@ -126,7 +126,7 @@ class Verdicts:
         del self._held[claim.id]
 
     def _put_aside(self, settlement: Settlement) -> None:
-        """No script can pass so many fields on: it stays pending, is touched like the others, and is in nobody's way."""
+        """No script can pass so many fields on: it stays pending, still touched, and in nobody's way."""
         settlement.verdict = nobody_can_move(settlement.verdict, f"it has more than {MOST_FIELDS} fields")
         settlement.fate = Fate.ASIDE
         self._final.append(settlement)
@@ -157,11 +157,16 @@ class Verdicts:
             keys_ = (self._keys.stream,)
             self._dialogue.script(answered, scripts.TRY_AGAIN, keys_, *proof, claim.count + 1, failed=refused)
 
-    def _story(self, settlement: Settlement) -> dict[str, object]:
+    def _story(self, settlement: Settlement) -> dict[str, Any]:
         """Why, where, when and after how many tries: fields of their own next to the untouched others."""
         delivery: Delivery = settlement.delivery
-        facts = failed(delivery, settlement.verdict.reason, self._tag, int(self._clock() * 1000))
-        return {**facts, ORIGIN: delivery.origin["id"], GROUP: self._group}
+        claim: Claim = delivery.handle
+        facts = failed(delivery, settlement.verdict.reason, self._tag, self._milliseconds())
+        first = min(facts[FIRST], claim.failed or facts[FIRST])
+        return {**facts, FIRST: first, ORIGIN: delivery.origin["id"], GROUP: self._group}
+
+    def _milliseconds(self) -> int:
+        return int(self._clock() * 1000)
 
     def _answered(self, settlement: Settlement, answer: Answer) -> None:
         claim: Claim = settlement.delivery.handle
@@ -178,6 +183,7 @@ class Verdicts:
             if verdict.delay:
                 self.waits(verdict.delay)
             else:
+                claim.failed = claim.failed or self._milliseconds()
                 self.again(claim)
 
     def _was_refused(self, settlement: Settlement, error: Exception) -> None:
@@ -203,6 +209,6 @@ class Verdicts:
             )
         else:
             event = REFUSED
-            why = f"{self._keys.dead_letters} or {self._keys.waiting} is no stream or sorted set: rename that key"
+            why = f"{self._keys.dead_letters} is no stream, or {self._keys.waiting} no sorted set: rename it"
         text = f"a verdict cannot be carried out, and is tried again; the entry stays pending: {why}"
         self._notices.append(Notice(event, logging.ERROR, text, {"waiting": len(self._refused)}))
