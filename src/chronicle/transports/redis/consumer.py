@@ -201,6 +201,11 @@ class StreamTransport:
             self._wait(poller, work.wire, timeout, now)
         work.serve()
         intake.serve_bell()
+        if not ready and not self._stopped:
+            # An answer without entries, or the bell: the next question goes out now. Nothing else would bring
+            # the next turn about before its time.
+            intake.plan(room, monotonic())
+            work.wire.flush()
         if not ready or not room or self._stopped:
             return ()
         if self.machine.state != Redis.EXECUTING:
