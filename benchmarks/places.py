@@ -20,12 +20,12 @@ from typing import Final, Protocol
 
 from benchmarks.filling import Load, fill
 from benchmarks.peers import Where
-from benchmarks.redis_server import RedisServer
 from benchmarks.streams import AtRedis
 from benchmarks.watching import Moment, watch
 from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.seam import Connector, Outgoing
 from support.rabbit import RabbitNode
+from support.redis_server import RedisServer
 
 DEAD: Final = "bench.dead"
 AT_ONCE: Final = 10_000
@@ -78,7 +78,7 @@ def started(needed: Collection[Where], folder: Path) -> Iterator[Mapping[Where, 
                     ours.callback(node.close)
                     places[where] = AtRabbit(node.start())
                 case Where.REDIS:
-                    places[where] = AtRedis(ours.enter_context(RedisServer()))
+                    places[where] = AtRedis(ours.enter_context(RedisServer()).start())
                 case Where.EMBEDDED:
                     places[where] = InFile(folder)
         yield places

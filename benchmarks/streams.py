@@ -9,17 +9,18 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.filling import Load
-from benchmarks.redis_server import RedisServer
 from benchmarks.watching import Moment
+from support.redis_server import RedisServer
 
 GROUP: Final = "chronicle"
 AT_ONCE: Final = 10_000
+TIMEOUT: Final = 60.0
 # Made inside Redis: a body is sent once, and filling takes seconds instead of minutes.
 FILL: Final = """
     for number = 0, tonumber(ARGV[1]) - 1 do
@@ -30,11 +31,15 @@ HOLD: Final = """
                        'STREAMS', KEYS[1], '>')[1][2]"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AtRedis:
     """Streams with one group each. Nothing is written to disk, as with most who use Redis for a queue."""
 
     server: RedisServer
+    client: Any = field(init=False)  # kept: the watch asks many times a second
+
+    def __post_init__(self) -> None:
+        self.client = self.server.client(timeout=TIMEOUT)
 
     @property
     def folder(self) -> Path:
@@ -42,7 +47,7 @@ class AtRedis:
 
     @property
     def versions(self) -> Mapping[str, str]:
-        return {"Redis": str(self.server.ask("INFO", "server")["redis_version"])}
+        return {"Redis": str(self.client.info("server")["redis_version"])}
 
     def url(self, queue: str) -> str:  # noqa: ARG002 - one broker holds them all
         return self.server.url
@@ -53,29 +58,29 @@ class AtRedis:
         try:
             yield f"bench.q.{secrets.token_hex(4)}"
         finally:
-            self.server.ask("FLUSHALL", "SYNC")
+            self.client.flushall(asynchronous=False)
 
     def fill(self, queue: str, load: Load, count: int) -> None:
-        self.server.ask("XGROUP", "CREATE", queue, GROUP, "0", "MKSTREAM")
+        self.client.xgroup_create(queue, GROUP, "0", mkstream=True)
         for some in _pieces(load.held + count):
-            self.server.ask("EVAL", FILL, 1, queue, some, load.body_field, *load.bodies)
+            self.client.eval(FILL, 1, queue, some, load.body_field, *load.bodies)
         for some in _pieces(load.held):
-            self.server.ask("EVAL", HOLD, 1, queue, GROUP, some)
+            self.client.eval(HOLD, 1, queue, GROUP, some)
 
     @contextlib.contextmanager
     def watch(self, queue: str, count: int, marks: tuple[int, ...]) -> Iterator[StreamWatch]:
-        yield StreamWatch(self.server.ask, queue, count, [*marks], *counted(self.server.ask, queue))
+        yield StreamWatch(self.client, queue, count, [*marks], *counted(self.client, queue))
 
     def dropped(self, queue: str) -> int:
         """Dead letters, and what waits for another attempt: both are acknowledged in the stream."""
-        return int(self.server.ask("XLEN", f"{queue}.dlq")) + int(self.server.ask("ZCARD", f"{queue}.retry"))
+        return int(self.client.xlen(f"{queue}.dlq")) + int(self.client.zcard(f"{queue}.retry"))
 
 
 @dataclass(slots=True)
 class StreamWatch:
     """A watch on the group's counters; those of before are what somebody else has had and holds."""
 
-    ask: Callable[..., Any]
+    client: Any
     queue: str
     count: int
     marks: list[int]
@@ -84,7 +89,7 @@ class StreamWatch:
     seen: list[Moment] = field(default_factory=list)
 
     def moments(self) -> Sequence[Moment]:
-        read, pending = counted(self.ask, self.queue)
+        read, pending = counted(self.client, self.queue)
         now = time.time()
         read -= self.read_before
         left = self.count - (read - (pending - self.pending_before))
@@ -95,9 +100,9 @@ class StreamWatch:
         return self.seen
 
 
-def counted(ask: Callable[..., Any], queue: str) -> tuple[int, int]:
+def counted(client: Any, queue: str) -> tuple[int, int]:
     """How many entries the group has handed out for the first time, and how many are pending."""
-    (group,) = ask("XINFO GROUPS", queue)
+    (group,) = client.xinfo_groups(queue)
     return int(group["entries-read"] or 0), int(group["pending"])
 
 

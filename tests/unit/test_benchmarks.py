@@ -254,10 +254,11 @@ def test_a_stream_is_watched_by_what_its_group_has_read_and_not_settled() -> Non
     """What another consumer was given before counts neither as read nor as left."""
     counts = iter([(100, 100), (120, 120), (120, 119), (150, 105), (150, 100)])
 
-    def ask(*_words: str) -> list[dict[str, int]]:
-        read, pending = next(counts)
-        return [{"entries-read": read, "pending": pending}]
+    class Client:
+        def xinfo_groups(self, _stream: str) -> list[dict[str, int]]:
+            read, pending = next(counts)
+            return [{"entries-read": read, "pending": pending}]
 
-    watch = StreamWatch(ask, "q", 50, [49, 0], 100, 100)
+    watch = StreamWatch(Client(), "q", 50, [49, 0], 100, 100)
     seen = [[moment.left for moment in watch.moments()] for _ in range(5)]
     assert seen == [[], [None], [None, 49], [None, 49], [None, 49, 0]]
