@@ -195,8 +195,10 @@ class StreamTransport:
         intake.serve_bell()
         if intake.worn:
             self._bury()
-        if not self._stopped:
-            intake.plan(room, now)  # what came may call for another question: it must not wait for a turn
+        if not ready and not self._stopped:
+            # An answer without entries, or the bell: the next question goes out now. Nothing else would bring
+            # the next turn about before its time.
+            intake.plan(room, monotonic())
             work.wire.flush()
         if not ready or not room or self._stopped:
             return ()
