@@ -1,4 +1,4 @@
-"""What the fault tests share: campaigns on the run's broker, one after the other or side by side."""
+"""What the fault tests share: campaigns on a broker, one after the other or side by side."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import pytest
 
 from support.checker import AtRabbit, Campaign, InFile, NewCampaign
 from support.fixtures import Broker
-from support.queues import Queues
 
 
 @pytest.fixture
 def on_rabbit(rabbit: Broker, tmp_path: Path) -> NewCampaign:
-    """Makes a campaign on a fresh queue, of the run's RabbitMQ unless told, with its dead letters kept."""
+    """Makes a campaign on a fresh queue of RabbitMQ, with its dead letters kept."""
 
-    def make(word: str = "fault", *, queues: Queues = rabbit.queues, quorum: bool = False) -> Campaign:
-        queue = queues.name(word)
-        dead = queues.declare_with_dead_letters(queue, quorum=quorum)
-        return Campaign(AtRabbit(queues), queue, tmp_path, dead)
+    def make(word: str = "fault", *, quorum: bool = False) -> Campaign:
+        queue = rabbit.queues.name(word)
+        dead = rabbit.queues.declare_with_dead_letters(queue, quorum=quorum)
+        return Campaign(AtRabbit(rabbit.queues), queue, tmp_path, dead)
 
     return make
 

@@ -1,4 +1,4 @@
-"""Which tests run in one process, one after the other: those of a file that starts brokers of its own.
+"""Which tests run in one process, one after the other: those of a file with something for all of them.
 
 All other tests go to whoever is free. (The groups of pytest-xdist's own `loadgroup` do nothing with
 pytest 9.2.)
@@ -13,20 +13,20 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-OWN_BROKERS = "private_rabbit"
+FOR_ALL = 'scope="module"'
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    return ByBroker(config, log)
+    return ByFixture(config, log)
 
 
-class ByBroker(LoadScopeScheduling):
+class ByFixture(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return file if _starts_brokers(self.config.rootpath / file) else nodeid
+        return file if _shares(self.config.rootpath / file) else nodeid
 
 
 @cache
-def _starts_brokers(file: Path) -> bool:
-    return OWN_BROKERS in file.read_text()
+def _shares(file: Path) -> bool:
+    return FOR_ALL in file.read_text()
