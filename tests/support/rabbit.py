@@ -8,6 +8,7 @@ Rule 3: it ends only the processes it started, by their pids.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -79,6 +80,7 @@ class RabbitNode:
         self._epmd: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._frozen = False
+        self._calls = itertools.count()
 
     @property
     def tls_url(self) -> str:
@@ -153,8 +155,10 @@ class RabbitNode:
 
     def evaluate(self, expression: str) -> str:
         """What an Erlang expression gives inside the node, as it is printed; fails when it fails."""
-        # Under a random name (-r): the node does not let two of the same name in.
-        answer = self._told(["erl_call", "-r", "-sname", self._name, "-e"], f"begin {expression} end.\n")
+        # Each call has a name of its own: a node lets nobody in under the name of one that is not gone yet.
+        ours = f"test{next(self._calls)}"
+        command = ("erl_call", "-h", ours, "-sname", self._name, "-e")
+        answer = self._told(command, f"begin {expression} end.\n")
         given, value = answer.strip()[1:-1].split(", ", 1)
         if given != "ok":
             raise RuntimeError(f"{expression.strip()} failed: {value}")
@@ -285,6 +289,7 @@ class RabbitNode:
             "management.tcp.ip": "127.0.0.1",
             "management.tcp.port": str(self._management),
             "loopback_users": "none",
+            "collect_statistics_interval": "500",  # the API shows a queue's policy so much later; usually 5 s
             "disk_free_limit.absolute": "50MB",
             "vm_memory_high_watermark.absolute": "1GB",
             "max_message_size": str(128 * 1024 * 1024),  # 4.0 allows only 16 MiB, as much as --max-body
