@@ -7,17 +7,22 @@ from pathlib import Path
 from typing import Final
 
 from chronicle.core.machine import Table
-from chronicle.core.states import TABLES
+from chronicle.transports.catalog import brokers
 
 PAGE: Final = Path(__file__).with_name("states.md")
 HEAD: Final = """\
 # States
 
-This page is generated from `src/chronicle/core/states.py` by `docs/make_states.py`.
+This page is generated from the tables in the records of the brokers by `docs/make_states.py`.
 A test fails if it is out of date.
 
 Events that do not change the state have no arrow. Every arrow is logged and counted.
 """
+
+
+def tables() -> dict[str, Table]:
+    """The tables of all brokers, by title."""
+    return {title: table for broker in brokers() for title, table in broker.states.items()}
 
 
 def page(tables: Mapping[str, Table]) -> str:
@@ -40,4 +45,4 @@ def start_of(table: Table) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(TABLES))
+    PAGE.write_text(page(tables()))

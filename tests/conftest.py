@@ -1,4 +1,4 @@
-"""The fixtures that tests share: a broker, and the real command.
+"""The fixtures that tests share: brokers, and the real command.
 
 Rule: nothing starts before the first test that asks for it, and tests of the pure part never ask.
 """
@@ -7,20 +7,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from chronicle.telemetry.redaction import KNOWN
-from support.fixtures import FOREIGN, Broker, StartChronicle
+from support.fixtures import (
+    FOREIGN,
+    Broker,
+    StartChronicle,
+    StartCluster,
+    StartRedis,
+    StartSentinels,
+)
 from support.process import ChronicleProcess
 from support.queues import Queues
 from support.rabbit import RabbitNode
+from support.redis_cluster import Cluster
+from support.redis_sentinels import Sentinels
+from support.redis_server import RedisServer
 
 pytest_plugins = ["support.evidence", "support.scheduling", "support.watchdog"]
 
-BROKERS: Final = frozenset({"rabbit"})
+BROKERS: Final = frozenset(
+    {
+        "rabbit", "redis_server", "private_redis",
+        "redis_sentinels", "private_sentinels", "redis_cluster", "private_cluster",
+    }
+)  # fmt: skip
 UNIT: Final = Path(__file__).parent / "unit"
 
 
@@ -66,6 +82,60 @@ def rabbit(_nodes: list[RabbitNode]) -> Iterator[Broker]:
     yield Broker(node.url, node.queues, node)
     if node.is_ready:
         node.delete_queues()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One Redis for the whole run, with a port for TLS; tests keep apart by the names of streams."""
+    with RedisServer(tls=True) as server:
+        yield server.start()
+
+
+@pytest.fixture(scope="session")
+def redis_sentinels() -> Iterator[Sentinels]:
+    """One master with its sentinels for the whole run; nobody makes it fail over."""
+    with Sentinels() as sentinels:
+        yield sentinels.start()
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[Cluster]:
+    """One cluster for the whole run; nobody breaks it."""
+    with Cluster() as cluster:
+        yield cluster.start()
+
+
+@pytest.fixture(scope="module")
+def private_redis() -> Iterator[StartRedis]:
+    """Starts servers that a test may stop, freeze and kill; they end with the module."""
+    with ExitStack() as started:
+
+        def start(**wanted: Any) -> RedisServer:
+            return started.enter_context(RedisServer(**wanted)).start()
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def private_sentinels() -> Iterator[StartSentinels]:
+    """Starts masters whose failover a test may cause; they end with the module."""
+    with ExitStack() as started:
+
+        def start(**wanted: Any) -> Sentinels:
+            return started.enter_context(Sentinels(**wanted)).start()
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def private_cluster() -> Iterator[StartCluster]:
+    """Starts clusters that a test may break; they end with the module."""
+    with ExitStack() as started:
+
+        def start(**wanted: Any) -> Cluster:
+            return started.enter_context(Cluster(**wanted)).start()
+
+        yield start
 
 
 @pytest.fixture

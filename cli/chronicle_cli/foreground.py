@@ -52,6 +52,7 @@ def observe(output: Output, queue: str, syncer: str, transport: Transport) -> Ob
         queue,
         syncer,
         transport.place,
+        transport.promises.labels,
     )
     configure_logging(observer, output.log_level)
     return observer

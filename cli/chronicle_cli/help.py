@@ -16,6 +16,7 @@ class Group(StrEnum):
     """The headings, in the order the help shows them."""
 
     WHERE = "Where"
+    BROKER = "Broker"
     WORK = "Work"
     OUTCOME = "Outcome"
     TOPOLOGY = "Topology"
@@ -71,7 +72,8 @@ def option(group: Group, *flags: str, **attributes: Any) -> Decorator[Any]:
     attributes.setdefault("show_default", attributes.get("default") is not None)
     if attributes.get("is_flag") or any("/" in flag for flag in flags):
         attributes.setdefault("type", TRUTH)
-    return click.option(*flags, cls=GroupedOption, group=group, show_envvar=True, **attributes)
+    attributes.setdefault("cls", GroupedOption)
+    return click.option(*flags, group=group, show_envvar=True, **attributes)
 
 
 def stack(*decorators: Decorator[Any]) -> Decorator[Any]:

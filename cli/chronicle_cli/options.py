@@ -14,13 +14,15 @@ from typing import Any
 
 import click
 
+from chronicle.core.backoff import Backoff
 from chronicle.core.pipeline import Schema
 from chronicle.core.policy import OnException, OnExhausted, OnFailure, OnInvalid, Policy
 from chronicle.engine.job import Bounds, Lifecycle
 from chronicle.telemetry.redaction import KNOWN, passwords_in, secrets_in
-from chronicle.transports.catalog import usual_url
+from chronicle.transports.catalog import broker_of, usual_url
 from chronicle.transports.seam import Tls
 from chronicle_cli.broker_help import broker_settings, broker_urls
+from chronicle_cli.broker_options import choices_of
 from chronicle_cli.broker_url import has_password, resolve_url
 from chronicle_cli.given import refuse_useless, typed
 from chronicle_cli.help import Group, option, stack
@@ -218,16 +220,16 @@ drain_timeout = option(
 reconnect_initial = option(
     Group.LIFECYCLE, "--reconnect-initial", type=SPAN, metavar="DURATION",
     envvar="CHRONICLE_RECONNECT_INITIAL",
-    help="First wait before reconnecting.  [default: 250ms]",
+    help="First wait before reconnecting.  [default: the broker's own, such as 250ms]",
 )  # fmt: skip
 reconnect_max = option(
     Group.LIFECYCLE, "--reconnect-max", type=SPAN, metavar="DURATION", envvar="CHRONICLE_RECONNECT_MAX",
-    help="Longest wait before reconnecting.  [default: 10s]",
+    help="Longest wait before reconnecting.  [default: the broker's own, such as 10s]",
 )  # fmt: skip
 reconnect_multiplier = option(
     Group.LIFECYCLE, "--reconnect-multiplier", type=FACTOR, metavar="X",
     envvar="CHRONICLE_RECONNECT_MULTIPLIER",
-    help="Factor by which the wait grows after each try.  [default: 2]",
+    help="Factor by which the wait grows after each try.  [default: the broker's own, such as 2]",
 )  # fmt: skip
 give_up_after = option(
     Group.LIFECYCLE, "--give-up-after", type=DURATION, default="0", metavar="DURATION",
@@ -286,6 +288,7 @@ def where_of(ctx: click.Context) -> Where:
             socket.gethostname(), values.get("tag"), values.get("syncer") or values.get("verify")
         ),
         extras=dict(values.get("extras") or ()),
+        choices=choices_of(ctx, broker_of(address)),
     )
     refuse_useless(ctx, found.broker)
     warnings = found.warnings
@@ -337,15 +340,15 @@ def bounds_of(ctx: click.Context) -> Bounds:
     return Bounds(values["until_empty"], values["max_messages"], values["max_time"], values["idle_timeout"])
 
 
-def lifecycle_of(ctx: click.Context) -> Lifecycle:
-    """The timeouts of the run."""
+def lifecycle_of(ctx: click.Context, usual: Backoff) -> Lifecycle:
+    """The timeouts of the run; `usual` is the transport's own wait between reconnects."""
     values = ctx.params
     return Lifecycle(
         startup_timeout=values["startup_timeout"],
         drain_timeout=values["drain_timeout"],
         give_up_after=values["give_up_after"],
         backoff=check_backoff(
-            values["reconnect_initial"], values["reconnect_max"], values["reconnect_multiplier"]
+            usual, values["reconnect_initial"], values["reconnect_max"], values["reconnect_multiplier"]
         ),
     )
 

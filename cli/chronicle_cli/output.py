@@ -31,17 +31,19 @@ def make_observer(
     queue: str,
     trigger: str,
     connector: str,
+    labels: Mapping[str, str] | None = None,
     *,
     environ: Mapping[str, str] = os.environ,
 ) -> Observer:
     """The observer for these options and this output.
 
-    `trigger` is what runs (the syncer), `connector` where it listens; both are in every JSON line.
+    `trigger` is what runs (the syncer), `connector` where it listens; both are in every JSON line, and so are
+    the `labels` of the transport.
     """
     level = number_of(log_level)
     terminal = sink.is_terminal
     if log_format is LogFormat.JSON or (log_format is LogFormat.AUTO and not terminal and not live):
-        always = {"trigger": trigger, "connector": connector}
+        always = {**(labels or {}), "trigger": trigger, "connector": connector}
         return JsonLog(sink, level, always)
     color = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
     if live is False or not terminal or environ.get("TERM") == "dumb":

@@ -140,6 +140,24 @@ class OneOf(click.ParamType[Member], Generic[Member]):
             refuse("one of " + ", ".join(self.members), str(value), param, ctx)
 
 
+class Word(click.ParamType[str]):
+    """One of a few words."""
+
+    name = "choice"
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self.words = words
+
+    @property
+    def metavar(self) -> str:
+        return "[" + "|".join(self.words) + "]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.words:
+            refuse("one of " + ", ".join(self.words), str(value), param, ctx)
+        return str(value)
+
+
 class Failure(click.ParamType[tuple[OnFailure, int]]):
     """What to do with a failed message; with `retry:N` the number of tries, else zero."""
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
 from chronicle.core.backoff import Backoff
 from chronicle.core.body import MAX_BODY
@@ -21,7 +21,7 @@ from chronicle.core.queues import MAX_NAME, SHORTEST
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker
 from chronicle.transports.catalog import broker_of, scheme_of
-from chronicle.transports.seam import Connector, Promises, Tls
+from chronicle.transports.seam import Connector, Tls
 from chronicle.workers.loader import is_file
 
 LONGEST_WAIT: Final = 49 * 86400.0  # seconds; RabbitMQ counts a TTL's milliseconds in 32 bits
@@ -55,12 +55,13 @@ class Where:
     tls: Tls = field(default_factory=Tls)
     tag: str = "chronicle"
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
+    choices: Mapping[str, Any] = field(default_factory=dict, repr=False)  # of the broker's own options
     prefetch: int | None = None  # what the URL or --set gives as the default (R-000-47)
     warnings: tuple[str, ...] = ()
     notice: str = ""
 
     def connector(self, prefetch: int = 1) -> Connector:
-        return Connector(self.url, self.queue, prefetch, self.tag, self.tls, self.extras)
+        return Connector(self.url, self.queue, prefetch, self.tag, self.tls, self.extras, self.choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +97,18 @@ def check_where(
     tls: Tls | None = None,
     tag: str = "chronicle",
     extras: Mapping[str, str] | None = None,
+    choices: Mapping[str, Any] | None = None,
 ) -> Where:
     """Which queue is meant, after checking every rule about URLs, names and certificates."""
-    tls, extras = tls or Tls(), dict(extras or {})
+    tls, extras, choices = tls or Tls(), dict(extras or {}), dict(choices or {})
     check_name("--queue", queue)
     check_name("--tag", tag)
     broker = broker_of(url)
     check_tls(scheme_of(url), broker, tls)
     if extras and not broker.settings:
         raise SettingError(f"--set has no effect on {broker.title}", "leave it out")
-    facts = broker.check_url(url, extras)
-    return Where(url, queue, broker, tls, tag, extras, facts.prefetch, facts.warnings)
+    facts = broker.check_url(url, extras, choices)
+    return Where(url, queue, broker, tls, tag, extras, choices, facts.prefetch, facts.warnings)
 
 
 def check_name(option: str, name: str) -> None:
@@ -191,14 +193,15 @@ def check_retry(policy: Policy, tries: int, delays: tuple[float, ...] | None) ->
     return replace(policy, max_attempts=tries, retry_delays=delays or policy.retry_delays)
 
 
-def check_backoff(initial: float | None, maximum: float | None, multiplier: float | None) -> Backoff | None:
-    """The wait between reconnects; None if nothing was set, and the transport's own applies (D-6)."""
+def check_backoff(
+    usual: Backoff, initial: float | None, maximum: float | None, multiplier: float | None
+) -> Backoff | None:
+    """The wait between reconnects; None if nothing was set, and the transport's `usual` one applies (D-6)."""
     if initial is None and maximum is None and multiplier is None:
         return None
-    usual = Promises("").backoff
+    # A first wait longer than the default maximum should not need a second option, nor the reverse.
     backoff = Backoff(
-        usual.initial if initial is None else initial,
-        # A first wait longer than the default maximum should not need a second option.
+        min(usual.initial, maximum or usual.initial) if initial is None else initial,
         max(usual.maximum, initial or 0.0) if maximum is None else maximum,
         usual.multiplier if multiplier is None else multiplier,
     )

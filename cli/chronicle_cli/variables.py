@@ -1,7 +1,7 @@
 """The CHRONICLE_… variables that exist, and suggestions for misspelt ones.
 
-Rule: the list is written out. The options are defined in the files of all commands, and no run should import
-them all; a test keeps the list complete.
+Rule: the list is written out, but for the brokers' own options, which their records name. The options are
+defined in the files of all commands, and no run should import them all; a test keeps the list complete.
 """
 
 from __future__ import annotations
@@ -30,15 +30,27 @@ OF_SYNCERS: Final = frozenset((
 ))  # fmt: skip
 
 
+def variable(name: str) -> str:
+    """The variable of an option: claim_idle → CHRONICLE_CLAIM_IDLE."""
+    return f"{PREFIX}{name.upper()}"
+
+
+def of_brokers() -> frozenset[str]:
+    """Those of the brokers' own options, without the prefix."""
+    from chronicle.transports.catalog import brokers  # most runs have no variable that is in question
+
+    return frozenset(option.name.upper() for broker in brokers() for option in broker.options)
+
+
 def unknown(names: Iterable[str]) -> Iterator[str]:
     """A warning for each of these variables that looks like one of chronicle's but is not."""
     known = OF_COMMANDS | OF_SYNCERS
     for name in names:
         rest = name.removeprefix(PREFIX)
-        if rest == name or rest in known:
+        if rest == name or rest in known or rest in of_brokers():
             continue
         from difflib import get_close_matches  # only a typo pays for it
 
-        close = get_close_matches(rest, sorted(known), 1)
+        close = get_close_matches(rest, sorted(known | of_brokers()), 1)
         meant = f"; did you mean {PREFIX}{close[0]}?" if close else ""
         yield f"unknown variable {name}{meant}"

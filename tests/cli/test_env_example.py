@@ -10,7 +10,7 @@ import click
 import chronicle_syncers
 from chronicle_cli import broker_url, passphrase
 from chronicle_cli.dotenv_file import load_env
-from chronicle_cli.variables import OF_COMMANDS, OF_SYNCERS, PREFIX
+from chronicle_cli.variables import OF_COMMANDS, OF_SYNCERS, PREFIX, of_brokers
 from support.cli import commands, variables
 
 EXAMPLE = Path(__file__).parents[2] / ".env.example"
@@ -28,7 +28,8 @@ def test_the_variables_that_are_known() -> None:
     """The list that finds slips in .env names the same ones, and those of the ready-made syncers."""
     options = {name for _, command in commands() for param in command.params for name in variables(param)}
     ours = {*options, *broker_url.VARIABLES, *passphrase.VARIABLES}
-    known = {f"{PREFIX}{name}" for name in OF_COMMANDS}
+    assert not OF_COMMANDS & of_brokers()
+    known = {f"{PREFIX}{name}" for name in OF_COMMANDS | of_brokers()}
     assert known == {name for name in ours if name.startswith(PREFIX)}
     texts = (file.read_text() for file in Path(chronicle_syncers.__path__[0]).glob("*.py"))
     named = {name for text in texts for name in re.findall(r"CHRONICLE_[A-Z_]*[A-Z]", text)}
@@ -44,6 +45,13 @@ def test_every_flag_has_a_variable() -> None:
         if param.param_type_name == "option" and not variables(param)
     }
     assert bare == {("", "--version")}
+
+
+def test_no_option_of_a_broker_has_the_name_of_another_option() -> None:
+    for path, command in commands():
+        flags = [flag for param in command.params for flag in (*param.opts, *param.secondary_opts)]
+        names = [param.name for param in command.params]
+        assert (len(flags), len(names)) == (len(set(flags)), len(set(names))), path
 
 
 def test_example_read_as_it_stands_changes_nothing(tmp_path: Path) -> None:

@@ -161,12 +161,14 @@ def test_on_exhausted_needs_a_limit() -> None:
 
 def test_backoff() -> None:
     """D-6: initial, maximum, multiplier; what is not said is as usual."""
-    assert check_backoff(None, None, None) is None
-    assert check_backoff(1.0, None, None) == Backoff(1.0, 10.0)
-    assert check_backoff(60.0, None, None) == Backoff(60.0, 60.0)
-    assert check_backoff(None, 5.0, 3.0) == Backoff(0.25, 5.0, 3.0)
+    usual = Backoff(0.2, 5.0, 1.5)
+    assert check_backoff(usual, None, None, None) is None
+    assert check_backoff(usual, 1.0, None, None) == Backoff(1.0, 5.0, 1.5)
+    assert check_backoff(usual, 60.0, None, None) == Backoff(60.0, 60.0, 1.5)
+    assert check_backoff(usual, None, 10.0, 3.0) == Backoff(0.2, 10.0, 3.0)
+    assert check_backoff(usual, None, 0.1, None) == Backoff(0.1, 0.1, 1.5)
     with pytest.raises(SettingError, match="--reconnect-initial is longer"):
-        check_backoff(5.0, 1.0, None)
+        check_backoff(usual, 5.0, 1.0, None)
 
 
 @pytest.mark.parametrize(

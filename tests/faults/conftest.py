@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from support.checker import AtRabbit, Campaign, InFile, NewCampaign
+from support.checker import AtRabbit, AtRedis, Campaign, InFile, NewCampaign
 from support.fixtures import Broker
+from support.redis_cluster import Cluster
+from support.redis_sentinels import Sentinels
+from support.redis_server import RedisServer
 
 
 @pytest.fixture
@@ -18,6 +21,17 @@ def on_rabbit(rabbit: Broker, tmp_path: Path) -> NewCampaign:
         queue = rabbit.queues.name(word)
         dead = rabbit.queues.declare_with_dead_letters(queue, quorum=quorum)
         return Campaign(AtRabbit(rabbit.queues), queue, tmp_path, dead)
+
+    return make
+
+
+@pytest.fixture
+def on_redis(redis_server: RedisServer, tmp_path: Path) -> NewCampaign:
+    """Makes a campaign on a fresh stream with its group, of the run's Redis unless told."""
+
+    def make(word: str = "fault", *, server: RedisServer | Sentinels | Cluster = redis_server) -> Campaign:
+        stream = server.streams.make(server.streams.name(word))
+        return Campaign(AtRedis(server.streams, server.url), stream, tmp_path, f"{stream}.dlq")
 
     return make
 

@@ -23,8 +23,8 @@ from chronicle.proca.keystore import decode, encode, new_pair
 from chronicle.telemetry.redaction.fields import HARMLESS
 from support import samples
 from support.fixtures import Broker, StartChronicle
+from support.ports import free_ports
 from support.process import ChronicleProcess
-from support.rabbit import free_ports
 from support.stage import PATIENCE, Stage
 
 TOKEN: Final = "cnry"

@@ -21,9 +21,9 @@ from chronicle.transports.seam import Closing, Connector
 from support import samples
 from support.certs import Certs, Pair
 from support.fixtures import Broker, StartChronicle
+from support.ports import free_ports
 from support.process import ChronicleProcess
 from support.proxy import Proxy
-from support.rabbit import free_ports
 from support.stage import PATIENCE, Stage, counted, stopped
 from support.waiting import wait_for
 

@@ -1,4 +1,4 @@
-"""What the shared fixtures give, for tests to annotate: a broker, and a way to start the command."""
+"""What the shared fixtures give, for tests to annotate: brokers, and ways to start things."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import pytest
 from support.process import ChronicleProcess
 from support.queues import Queues
 from support.rabbit import RabbitNode
+from support.redis_cluster import Cluster
+from support.redis_sentinels import Sentinels
+from support.redis_server import RedisServer
 
 FOREIGN: Final = "CHRONICLE_TEST_AMQP_URL"
 
@@ -29,6 +32,34 @@ class Broker:
         if self._node is None:
             pytest.skip(f"needs control over the broker, and {FOREIGN} names a foreign one")
         return self._node
+
+
+class StartRedis(Protocol):
+    """Starts a Redis server that its test may break (`private_redis`); RedisServer says what it takes."""
+
+    def __call__(
+        self,
+        *,
+        durable: bool = False,
+        tls: bool = False,
+        client_certs: bool = False,
+        wrong_host: bool = False,
+        password: str = "",
+        users: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> RedisServer: ...
+
+
+class StartSentinels(Protocol):
+    """Starts a master, its replica and their sentinels, which its test may break (`private_sentinels`)."""
+
+    def __call__(self, *, durable: bool = False, password: str = "") -> Sentinels: ...
+
+
+class StartCluster(Protocol):
+    """Starts a cluster that its test may break (`private_cluster`)."""
+
+    def __call__(self, *, durable: bool = False) -> Cluster: ...
 
 
 class StartChronicle(Protocol):

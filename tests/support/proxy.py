@@ -2,6 +2,7 @@
 
 Rule 1: the mode counts for every connection, old and new, from the next piece of data on.
 Rule 2: a black hole holds what it has and delivers it when the mode changes; dropped replies are gone.
+Rule 3: what is said in plain text can be lost by its word: the request arrives, its reply never does.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 DEFAULT_PORTS: Final = {"amqp": 5672, "amqps": 5671, "redis": 6379, "rediss": 6379, "kafka": 9092}
 # Lingering for zero seconds turns a close into a reset.
 RESET: Final = struct.pack("ii", 1, 0)
+CARRIED_OUT: Final = 0.02
 
 
 class Mode(StrEnum):
@@ -38,6 +40,9 @@ class Proxy:
         self._target = (parts.hostname or "127.0.0.1", parts.port or DEFAULT_PORTS[parts.scheme])
         self._delay = delay
         self._mode = Mode.PASS
+        self._word = b""
+        self._to_lose = 0
+        self.lost = 0  # replies lost by `lose_replies`
         self._change = threading.Condition()
         self._lines: set[_Line] = set()
         self._listener: socket.socket | None = None
@@ -68,6 +73,16 @@ class Proxy:
         with self._change:
             self._mode = mode
             self._change.notify_all()
+
+    def lose_replies(self, word: bytes, times: int = 1) -> None:
+        """Pass the next so many requests with this word on, and reset each connection instead of a reply.
+
+        That is what a network does that breaks in between: the server has carried the request out, and
+        nobody was told. Whatever else the connection carries at that moment is lost with it. A word that
+        arrives in two pieces is not found.
+        """
+        with self._change:
+            self._word, self._to_lose = word, times
 
     def cut(self) -> int:
         """Reset every open connection; how many there were. New ones are taken as before."""
@@ -138,6 +153,13 @@ class Proxy:
             mode = self._mode
             if line not in self._lines:
                 return False
+            if not replies and self._to_lose and self._word in data and not line.deaf:
+                line.deaf = True
+                self._to_lose -= 1
+            deaf = line.deaf and replies
+        if deaf:
+            self._lose(line)
+            return False
         if mode is Mode.DROP_REPLIES and replies:
             return True
         if mode is Mode.DELAY:
@@ -149,6 +171,19 @@ class Proxy:
             sink.sendall(data)
         return True
 
+    def _lose(self, line: _Line) -> None:
+        # What came may be the reply to an earlier request. The one that counts has been sent, and a server
+        # that is neither frozen nor loaded has carried it out after this.
+        time.sleep(CARRIED_OUT)
+        with self._change:
+            if line not in self._lines:
+                return
+            self._lines.discard(line)
+            self.lost += 1
+            self._change.notify_all()
+        # From another thread: a line waits for its own threads before it is closed.
+        threading.Thread(target=line.reset, daemon=True).start()
+
 
 class _Line:
     """One connection: both its sockets and the two threads that carry data between them."""
@@ -157,6 +192,7 @@ class _Line:
         self.client = client
         self.server = server
         self.threads: list[threading.Thread] = []
+        self.deaf = False  # the next reply is lost, and the connection with it
         for end in (client, server):
             # Slices are to leave one by one, not collected by the kernel.
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

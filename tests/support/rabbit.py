@@ -22,6 +22,7 @@ from typing import ClassVar, Final
 
 from support.certs import Certs, make_certs
 from support.management import ManagementApi
+from support.ports import free_ports
 from support.queues import Queues
 from support.waiting import wait_for
 
@@ -325,12 +326,3 @@ class RabbitNode:
             "ERL_EPMD_PORT": str(self._epmd_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
         }
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; all held at once, so that no two are the same."""
-    with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]

@@ -1,4 +1,4 @@
-"""Which tests run in one process, one after the other: those of a file with something for all of them.
+"""Which tests run in one process, one after the other: those of a file that starts brokers of its own.
 
 All other tests go to whoever is free. (The groups of pytest-xdist's own `loadgroup` do nothing with
 pytest 9.2.)
@@ -8,25 +8,28 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-FOR_ALL = 'scope="module"'
+# The fixtures that start a broker for one file.
+OWN_BROKERS: Final = ("private_redis", "private_sentinels", "private_cluster")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    return ByFixture(config, log)
+    return ByBroker(config, log)
 
 
-class ByFixture(LoadScopeScheduling):
+class ByBroker(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return file if _shares(self.config.rootpath / file) else nodeid
+        return file if _starts_brokers(self.config.rootpath / file) else nodeid
 
 
 @cache
-def _shares(file: Path) -> bool:
-    return FOR_ALL in file.read_text()
+def _starts_brokers(file: Path) -> bool:
+    text = file.read_text()
+    return any(word in text for word in OWN_BROKERS)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
+from chronicle.core.states import EMBEDDED
 from chronicle.core.topology import Done, Queue, Step
 from chronicle.errors import SettingError
-from chronicle.transports.broker import Broker, Stopping, UrlFacts
+from chronicle.transports.broker import Broker, BrokerOption, OptionKind, Stopping, UrlFacts
 from chronicle.transports.holding_reader import HoldingReader
 from chronicle.transports.memory import MemoryTransport
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
 
-def check_url(url: str, settings: Mapping[str, str]) -> UrlFacts:
+def check_url(url: str, settings: Mapping[str, str], choices: Mapping[str, Any]) -> UrlFacts:
     if not set(settings) <= set(BROKER.settings):
         raise SettingError("a setting is not known to toys", "leave it out")
+    if choices.get("wind_up") == 0.0:
+        raise SettingError("--wind-up takes more than 0", "wind it up")
     return UrlFacts(warnings=("toys break",) if url.startswith("toy:") else ())
 
 
@@ -32,7 +35,7 @@ def reader(connector: Connector, reading: Reading) -> Reader:
 
 
 def plan(connector: Connector) -> tuple[Step, ...]:
-    return (Queue(connector.queue),)
+    return (Queue(connector.queue, arguments=dict(connector.choices)),)
 
 
 def declare(connector: Connector, _stopping: Stopping) -> tuple[tuple[Step, Done], ...]:
@@ -45,6 +48,16 @@ BROKER: Final = Broker(
     secure_schemes=("toys",),
     example="toy://box",
     settings={"colour": "of the box"},
+    states={"The toy box": EMBEDDED},
+    options=(
+        BrokerOption(
+            name="wind_up",
+            kind=OptionKind.DURATION,
+            commands=frozenset({"declare"}),
+            help="How long to wind it up.",
+            usual="30s",
+        ),
+    ),
     refuses={"only_retry": "toys are not tried again"},
     unhonoured={"ttl": "--ttl has no effect: toys last"},
     check_url=check_url,

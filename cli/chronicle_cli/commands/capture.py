@@ -14,6 +14,7 @@ from chronicle.engine.job import Exit
 from chronicle.engine.signals import stop_on_signal
 from chronicle.errors import ChronicleError
 from chronicle_cli import options, report
+from chronicle_cli.broker_options import own_options
 from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Command, Group, option
 from chronicle_cli.params import POSITIVE
@@ -31,6 +32,7 @@ chronicle replay --syncer my_crm:sync messages.jsonl
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("file", metavar="FILE")
 @options.where
+@own_options("capture")
 @options.startup_timeout
 @option(
     Group.BOUNDS, "--limit", type=POSITIVE, metavar="N", envvar="CHRONICLE_LIMIT",

@@ -16,6 +16,7 @@ from chronicle.transports.catalog import open_transport
 from chronicle.transports.seam import Transport, refuse_what_it_cannot
 from chronicle.workers.loader import load
 from chronicle_cli import options, report, topology_options
+from chronicle_cli.broker_options import own_options
 from chronicle_cli.foreground import observe, pipeline_of, run
 from chronicle_cli.given import typed
 from chronicle_cli.help import Command
@@ -33,6 +34,7 @@ chronicle consume --queue cus.12.deliver --syncer my_crm:sync --capture handled.
 
 @click.command(cls=Command, examples=EXAMPLES)
 @options.where
+@own_options("consume")
 @options.work
 @options.outcome
 @topology_options.consuming
@@ -66,15 +68,16 @@ def command(ctx: click.Context, /, **_: object) -> int:
         where.connector(work.prefetch), declare=declared, retry_delays=delays, max_body=work.max_body
     )
     transport = open_transport(connector)
-    refuse_what_it_cannot(transport.promises, policy)
+    bounds = options.bounds_of(ctx)
+    refuse_what_it_cannot(transport.promises, policy, until_empty=bounds.until_empty)
     job = Job(
         syncer,
         pipeline_of(work, policy),
         policy,
         work.concurrency,
         work.prefetch,
-        options.bounds_of(ctx),
-        options.lifecycle_of(ctx),
+        bounds,
+        options.lifecycle_of(ctx, transport.promises.backoff),
     )
     management_url: str | None = ctx.params["management_url"]
     remark = None

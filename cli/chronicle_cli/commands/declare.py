@@ -13,6 +13,7 @@ from chronicle.engine.job import Exit
 from chronicle.engine.reconnect import reach
 from chronicle.transports.catalog import declare_topology, planned_topology
 from chronicle_cli import options, report, topology_options
+from chronicle_cli.broker_options import own_options
 from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Command, Group, option
 
@@ -27,6 +28,7 @@ chronicle declare --queue demo
 
 @click.command(cls=Command, examples=EXAMPLES)
 @options.where
+@own_options("declare")
 @topology_options.shape
 @options.retry_delay
 @options.startup_timeout
@@ -75,7 +77,7 @@ def described(step: Step) -> str:
         case Queue(foreign=True):
             return f"{step}, as it is"
         case Queue(arguments=arguments, durable=durable):
-            lasts = "durable" if durable else "not durable"
-            return ", ".join((str(step), lasts, *(f"{name}={value}" for name, value in arguments.items())))
+            lasts = {True: ["durable"], False: ["not durable"], None: []}[durable]
+            return ", ".join((str(step), *lasts, *(f"{name}={value}" for name, value in arguments.items())))
         case Binding(routing_key=key):
             return f"{step}, routing key {key}"

@@ -24,6 +24,7 @@ from chronicle.errors import (
     SettingError,
 )
 from chronicle_cli import options, report
+from chronicle_cli.broker_options import own_options
 from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Command, Group, option
 from chronicle_cli.params import POSITIVE
@@ -43,6 +44,7 @@ chronicle publish --queue demo --dry-run folder/
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @options.encrypted
 @options.where
+@own_options("publish")
 @options.startup_timeout
 @option(
     Group.WORK, "--repeat", type=POSITIVE, default=1, metavar="N", envvar="CHRONICLE_REPEAT",

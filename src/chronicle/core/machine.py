@@ -3,6 +3,7 @@
 Rule 1: a machine is a table and its current state; it calls nothing but its watcher.
 Rule 2: an event that the table does not list for the current state is a bug and raises, except that
         the same stop or loss may be reported twice: an event whose target is the current state is silent.
+Rule 3: what happens with every message is named as such, so that a log can leave it out.
 """
 
 from __future__ import annotations
@@ -17,8 +18,16 @@ Watcher: TypeAlias = Callable[[str, str, str], None]
 class Machine:
     """One consumer's state, moved by events along a table."""
 
-    def __init__(self, table: Table, start: str, watcher: Watcher | None = None) -> None:
+    def __init__(
+        self,
+        table: Table,
+        start: str,
+        watcher: Watcher | None = None,
+        *,
+        everyday: frozenset[str] = frozenset(),
+    ) -> None:
         self.state = start
+        self.everyday = everyday  # events
         self._table = table
         self._watcher = watcher
 

@@ -9,7 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One line for the log; `level` is one of `logging`'s, `facts` hold ids and sizes and nothing else."""
+    """One line for the log; `level` is one of `logging`'s, `facts` hold ids and sizes and nothing else.
+
+    Notices are counted by their event; a fact `count` says that this one stands for so many.
+    """
 
     event: str
     level: int

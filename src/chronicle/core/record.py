@@ -9,7 +9,8 @@ Rule 1: record and delivery convert both ways without loss. Only the transport's
         means nothing once the connection is gone.
 Rule 2 (D-14): bytes are one binary object, `base64` always, `text` if they are UTF-8, `json` if they parse.
         The base64 is authoritative; the other two are for readers and are not read back.
-Rule 3: the body has the name its broker gives it: `body`, Redis `payload`, Kafka `value`.
+Rule 3: body and headers have the names their broker gives them: `body`, Redis `payload`, Kafka `value`;
+        `headers`, Redis `attributes`. A record that says `headers` is read for every broker.
 Rule 4: what a caller adds about the delivery goes under `chronicle` and is not read back.
 """
 
@@ -28,8 +29,8 @@ from chronicle.errors import InvalidMessage
 
 # Names in a record that are not the broker's facts. A fact with such a name goes under `origin`.
 RESERVED: Final = frozenset(
-    ("transport", "queue", "redelivered", "body", "payload", "value", "headers", "properties", "metadata",
-     "chronicle", "origin")
+    ("transport", "queue", "redelivered", "body", "payload", "value", "headers", "attributes", "properties",
+     "metadata", "chronicle", "origin")
 )  # fmt: skip
 
 
@@ -64,7 +65,7 @@ def to_record(
     if crowded:
         record["origin"] = tag(crowded)
     record[body_name(delivery.transport)] = binary(delivery.body, max_body)
-    record["headers"] = tag(envelope.headers)
+    record[headers_name(delivery.transport)] = tag(envelope.headers)
     record["properties"] = tag(envelope.properties)
     record["metadata"] = metadata
     if extra:
@@ -90,6 +91,9 @@ def _delivery(record: Mapping[str, Any]) -> Delivery:
         for name, fact in record.items()
         if name not in RESERVED
     }
+    headers = headers_name(transport)
+    if headers not in record:
+        headers = "headers"
     return Delivery(
         _bytes(record[body_name(transport)], body_name(transport)),
         queue=_read(untag(record["queue"]), str, "queue"),
@@ -99,7 +103,7 @@ def _delivery(record: Mapping[str, Any]) -> Delivery:
         timestamp=_read(metadata.get("timestamp"), int, "metadata.timestamp", optional=True),
         origin=origin | _read(untag(record.get("origin", {})), dict, "origin"),
         envelope=Envelope(
-            _read(untag(record.get("headers", {})), dict, "headers"),
+            _read(untag(record.get(headers, {})), dict, headers),
             _read(untag(record.get("properties", {})), dict, "properties"),
             _read(untag(metadata.get("fault", "")), str, "metadata.fault"),
         ),
@@ -144,6 +148,11 @@ def body_name(transport: str) -> str:
     if transport == "kafka":
         return "value"
     return "payload" if transport.startswith("redis") else "body"
+
+
+def headers_name(transport: str) -> str:
+    """What this kind of broker calls the headers."""
+    return "attributes" if transport.startswith("redis") else "headers"
 
 
 def _bytes(value: Mapping[str, Any], name: str) -> bytes:

@@ -106,7 +106,7 @@ class Queue:
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    durable: bool = True
+    durable: bool | None = True  # None: the broker's own configuration decides
     foreign: bool = False
 
     def __str__(self) -> str:

@@ -17,9 +17,17 @@ class Holdings:
         self._counters = counters
         self._observer = observer
         self.held: set[Delivery] = set()  # received and not settled
-        self.running = 0  # handed to workers and not returned, on whatever connection
         self.unfinished = 0  # given back to the broker because this process ends
         self.aside = 0  # on this connection, put aside by the transport: they go back when it closes
+
+    @property
+    def running(self) -> int:
+        """Handed to workers and not returned, on whatever connection: the counter that goes both ways."""
+        return self._counters.inflight
+
+    @running.setter
+    def running(self, number: int) -> None:
+        self._counters.inflight = number
 
     def __len__(self) -> int:
         return len(self.held)

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 
-from chronicle.core.notice import Notice
 from chronicle.engine.job import Ending, Exit, Job
 from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
 from chronicle.telemetry.redaction import trace_of
+from chronicle.transports.seam import Transport
 from chronicle.workers.loader import Syncer
 
 
 class RunEvents:
     """Puts the events of a run into words, in one place."""
 
-    def __init__(self, observer: Observer, transport: str, counters: Counters) -> None:
+    def __init__(self, observer: Observer, transport: Transport, counters: Counters) -> None:
         self._say = observer.event
         self._counters = counters
-        self._state_change = events.state_change(transport)
+        self._transport = transport
+        self._state_change = events.state_change(transport.promises.transport)
+        self._inflight = events.inflight(transport.promises.transport)
 
     def starting(self, syncer: Syncer) -> None:
         """With the file, so that a module of the same name from elsewhere is noticed (Z1)."""
@@ -66,24 +67,31 @@ class RunEvents:
         )
 
     def stopped(self, ending: Ending, unfinished: int) -> None:
-        """The last line of a run, with its final counters (R-004-37)."""
+        """The last line of a run, with its final counters (R-004-37), after what was noticed at the end."""
+        self.notices()
+        counters = ending.counters
         self._say(
             events.STOPPED,
             logging.INFO if ending.code is Exit.DONE else logging.ERROR,
             f"stopped: {ending.reason}",
             exit_code=int(ending.code),
             unfinished=unfinished,
-            **ending.counters.facts(),
-            states=dict(ending.counters.states),
+            **counters.facts(),
+            **{self._inflight: counters.inflight},
+            states=dict(counters.states),
+            notices=dict(counters.notices),
         )
 
-    def notices(self, seen: deque[Notice]) -> None:
-        """What the transport reported; each notice is logged once."""
+    def notices(self) -> None:
+        """What the transport reported; each notice is logged once, and counted."""
+        seen = self._transport.notices
         while seen:
             notice = seen.popleft()
+            self._counters.noticed(notice)
             self._say(notice.event, notice.level, notice.text, **notice.facts)
 
     def state_changed(self, before: str, after: str, event: str) -> None:
         self._counters.entered(after)
-        facts = {"from": before, "to": after, "on": event}
-        self._say(self._state_change, logging.INFO, f"{before} → {after}", **facts)
+        facts = {"from": before, "to": after, "on": event, self._inflight: self._counters.inflight}
+        level = logging.DEBUG if event in self._transport.machine.everyday else logging.INFO
+        self._say(self._state_change, level, f"{before} → {after}", **facts)

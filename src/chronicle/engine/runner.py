@@ -58,7 +58,7 @@ class Runner:
         self._transport = transport
         self._promises = transport.promises
         self._observer = observer
-        self._tell = RunEvents(observer, self._promises.transport, self.counters)
+        self._tell = RunEvents(observer, transport, self.counters)
         self._clock = clock
         self._patience = Patience(job.lifecycle, self._promises.backoff, luck, now)
         self._waker = Waker()
@@ -285,12 +285,11 @@ class Runner:
             self._fail(Exit.FATAL, outcome.reason, outcome.trace)
 
     def _tick(self) -> None:
-        self._tell.notices(self._transport.notices)
+        self._tell.notices()
         now = self._clock()
         if now - self._ticked >= PULSE:
             self._ticked = now
             self._delays.release_revoked()
-            self.counters.inflight = self._holdings.running
             self._observer.tick(self.counters)
 
     # --- ending -------------------------------------------------------------------------------------
@@ -394,7 +393,6 @@ class Runner:
         stuck, broken = self._leave_syncer()
         unfinished = self._holdings.given_back
         ending = self._shutdown.concluded(unfinished, stuck=stuck, broken=broken)
-        self.counters.inflight = self._holdings.running
         self._tell.stopped(ending, unfinished)
         self._observer.close(self.counters)
         return ending

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate, Settlement
 
@@ -14,8 +15,9 @@ class Counters:
     nobody can move, `sealed` messages passed on without being decrypted.
     """
 
-    __slots__ = ("ack", "ack_retry", "dead_lettered", "dropped", "inflight", "nack", "put_aside", "queued",
-                 "received", "reconnects", "requeued", "retried", "sealed", "stale", "states")  # fmt: skip
+    __slots__ = ("ack", "ack_retry", "dead_lettered", "dropped", "inflight", "nack", "notices", "put_aside",
+                 "queued", "received", "reconnects", "requeued", "retried", "sealed", "stale",
+                 "states")  # fmt: skip
 
     def __init__(self) -> None:
         self.queued = 0
@@ -33,10 +35,16 @@ class Counters:
         self.stale = 0
         self.sealed = 0
         self.states: dict[str, int] = {}  # how often the consumer entered each (R-000-3)
+        self.notices: dict[str, int] = {}  # what its transport reported, by the name of the event
 
     def entered(self, state: str) -> None:
         """The consumer moved to this state."""
         self.states[state] = self.states.get(state, 0) + 1
+
+    def noticed(self, notice: Notice) -> None:
+        """The transport reported this; a notice about several things says how many they are."""
+        number = notice.facts.get("count", 1)
+        self.notices[notice.event] = self.notices.get(notice.event, 0) + number
 
     def settled(self, settlement: Settlement) -> None:
         """Count what became of one delivery; a verdict counts only when it was carried out."""

@@ -90,6 +90,11 @@ def state_change(transport: str) -> str:
     return f"{transport}_trigger.state_change"
 
 
+def inflight(transport: str) -> str:
+    """The name of what is in flight at a transition and at the end (R-001-31): `redis_trigger_inflight`."""
+    return f"{transport}_trigger_inflight"
+
+
 def for_people(name: str, level: int) -> int:
     """The level of an event on a terminal: state changes are for the log, not for people."""
     return logging.DEBUG if name.endswith(".state_change") else level

@@ -164,15 +164,20 @@ def _short(value: Any) -> str:
 
 
 def summary(counters: Counters, seconds: float) -> str:
-    """The final table of a run (R-004-37): what is not zero, and the three numbers that always matter."""
+    """The final table of a run (R-004-37): what is not zero, and the three numbers that always matter.
+
+    What the transport noticed follows, by the names of the events.
+    """
     facts = counters.facts()
     always = {"received", "ack", "nack"}
     rows = [(name.replace("_", "-"), f"{n:,}") for name, n in facts.items() if n or name in always]
+    rows += [(name.replace(".", " ").replace("_", "-"), f"{n:,}") for name, n in counters.notices.items()]
     rate = counters.handled / seconds if seconds > 0 else 0.0
     rows.append(("per second", f"{rate:,.1f}"))
     rows.append(("time", f"{seconds:,.1f}s"))
     width = max(len(number) for _, number in rows)
-    return "".join(f"  {name:<14}{number:>{width}}\n" for name, number in rows)
+    names = max(14, *(len(name) + 2 for name, _ in rows))
+    return "".join(f"  {name:<{names}}{number:>{width}}\n" for name, number in rows)
 
 
 def tidy(value: Any) -> Any:

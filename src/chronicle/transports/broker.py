@@ -11,14 +11,41 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from chronicle.core.machine import Table
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
 if TYPE_CHECKING:  # plans are made by few commands
     from chronicle.core.topology import Done, Step
 
 Stopping: TypeAlias = Callable[[], bool]  # turns true when nobody wants it any more
+
+
+class OptionKind(StrEnum):
+    """What an option of a broker takes."""
+
+    TEXT = "text"
+    FLAG = "flag"
+    DURATION = "duration"  # seconds, as a float; zero is for the broker to refuse
+    COUNT = "count"  # a positive int
+    CHOICE = "choice"  # one of `values`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOption:
+    """An option that a kind of broker has of its own; the command line makes the flag and the variable.
+
+    Brokers may share a name if they agree on the kind; of a CHOICE each may have its own values.
+    """
+
+    name: str  # claim_idle → --claim-idle, CHRONICLE_CLAIM_IDLE, connector.choices["claim_idle"]
+    help: str  # a sentence; shown with the broker's title
+    commands: frozenset[str]  # where it applies: consume, capture, publish, declare, dlq
+    kind: OptionKind = OptionKind.TEXT
+    metavar: str = ""
+    values: tuple[str, ...] = ()  # of a CHOICE
+    usual: str = ""  # the default, for the help; the transport applies it to a choice that was not made
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +92,8 @@ class Broker:
     example: str  # of a URL
     usual_url: str = ""  # the default when no URL is given; one broker in the catalog has it
     settings: Mapping[str, str] = field(default_factory=dict)  # what --set takes, with its meaning
+    options: tuple[BrokerOption, ...] = ()  # its own; what was chosen is in `connector.choices`
+    states: Mapping[str, Table]  # the transition tables of its consumers, by title, for docs/states.md
     refuses: Mapping[str, str] = field(default_factory=dict)  # option that has no effect here → why
     unhonoured: Mapping[str, str] = field(default_factory=dict)  # wish of QueueOptions → what to say about it
     marks: str = ""  # what it leaves on a message that was only looked at
@@ -72,7 +101,8 @@ class Broker:
     loggers: tuple[str, ...] = ()  # of its client, which logs in many lines what chronicle logs in one
     telltale_loggers: tuple[str, ...] = ()  # of its client, whose debug lines contain whole bodies
 
-    check_url: Callable[[str, Mapping[str, str]], UrlFacts]  # SettingError for a wrong URL or setting
+    # URL, settings and choices; SettingError for one that is wrong, and for rules between them.
+    check_url: Callable[[str, Mapping[str, str], Mapping[str, Any]], UrlFacts]
     transport: Callable[[Connector], Transport]  # not yet connected
     publisher: Callable[[Connector, Stopping], Publisher]  # connects when it is entered
     reader: Callable[[Connector, Reading], Reader]  # not yet connected

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # plans are made by few commands
 # Each of these modules has a BROKER; this is the line that a new one needs.
 RECORDS: Final = (
     "chronicle.transports.rabbitmq.broker",
+    "chronicle.transports.redis.broker",
     "chronicle.transports.local.broker",
 )
 

@@ -27,7 +27,7 @@ from chronicle.core.outcome import Synced
 from chronicle.core.policy import ACKED
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.errors import BrokerError, BrokerUnreachable, ConnectionLost
-from chronicle.transports.seam import Closing, Connector, Reading, Transport, never
+from chronicle.transports.seam import Closing, Connector, Outgoing, Reading, Transport, never
 
 WIDEST: Final = 65535  # messages one consumer may hold; the largest number AMQP can express
 GROWTH: Final = 8
@@ -44,6 +44,8 @@ class Held(NamedTuple):
 
 class HoldingReader:
     """Reads one queue through as many transports as it takes."""
+
+    moves = False  # such a broker moves nothing; who wants that publishes first
 
     def __init__(
         self,
@@ -120,6 +122,10 @@ class HoldingReader:
                 self._held -= len(work)
             if len(settled) < len(work) or any(one.fate is not Fate.DONE for one in settled):
                 raise ConnectionLost(f"{self.place}: some messages could not be removed")
+
+    def move(self, batch: Sequence[tuple[Delivery, Outgoing]], queue: str) -> Sequence[Delivery]:
+        del batch, queue
+        raise AssertionError("it does not move: publish, and then remove")
 
     def serve(self, timeout: float = 0.0) -> None:
         if self._holders:

@@ -59,9 +59,10 @@ class Promises:
     counts: bool = False  # `delivery.counted` is the broker's own count of tries
     late_results: bool = False  # what was received may still be settled after a reconnect
     backoff: Backoff = field(default_factory=lambda: Backoff(0.25, 10.0))  # between reconnects (D-6)
+    labels: Mapping[str, str] = field(default_factory=dict)  # stand in every log line, beside the queue
 
 
-def refuse_what_it_cannot(promises: Promises, policy: Policy) -> None:
+def refuse_what_it_cannot(promises: Promises, policy: Policy, *, until_empty: bool = False) -> None:
     """Raise SettingError for a choice that this transport cannot honour."""
     chosen = [
         f"--{name.replace('_', '-')}"
@@ -73,17 +74,25 @@ def refuse_what_it_cannot(promises: Promises, policy: Policy) -> None:
             f"{chosen[0]} cannot be honoured by {promises.transport}: a message is gone when it arrives",
             "leave it out, or use a transport that keeps messages until they are settled",
         )
+    if not promises.settles and until_empty:
+        raise SettingError(
+            f"--until-empty cannot be honoured by {promises.transport}: nothing waits there, so nobody "
+            "can say that it is empty",
+            "end the run with --idle-timeout, --max-time or --max-messages",
+        )
     if policy.on_failure is OnFailure.RETRY and not promises.retries:
         raise SettingError(
-            f"retry:{policy.max_attempts} cannot be honoured by {promises.transport} without retry delays",
-            "name them: Connector(…, retry_delays=policy.retry_delays)",
+            f"--on-failure retry:{policy.max_attempts} cannot be honoured by {promises.transport}: there is "
+            "no place where a message could wait for its next try",
+            "choose requeue-once or dead-letter; in Python, a Connector may need retry_delays",
         )
     wants_dead_letters = (
         policy.on_failure is OnFailure.DEAD_LETTER or policy.on_exhausted is OnExhausted.DEAD_LETTER
     )
     if promises.dead_letters is DeadLetterKeeper.NOBODY and wants_dead_letters:
+        asks = "--on-failure" if policy.on_failure is OnFailure.DEAD_LETTER else "--on-exhausted"
         raise SettingError(
-            f"{chosen[0]} cannot be honoured by {promises.transport}: it keeps no dead letters",
+            f"{asks} cannot be honoured by {promises.transport}: it keeps no dead letters",
             "leave it out",
         )
 
@@ -107,6 +116,7 @@ class Connector:
     tag: str = "chronicle"
     tls: Tls = field(default_factory=Tls)
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
+    choices: Mapping[str, Any] = field(default_factory=dict, repr=False)  # of the broker's own options
     retry_delays: tuple[float, ...] = ()  # what Action.RETRY may ask for
     max_body: int | None = None  # a body far above this need not be read: it is rejected in any case (Z12)
     declare: QueueOptions | None = None  # create the topology when opening; None: only check (D-15)
@@ -225,6 +235,7 @@ class Reader(Protocol):
     transport: str  # the broker's kind, for the log
     notices: deque[Notice]  # what it did beside reading; whoever uses it tells them
     present: int  # how many there were at the start, at most: `read` says when that was all
+    moves: bool  # `move` works; otherwise publish, wait for the confirmation, and remove
 
     @property
     def place(self) -> str:
@@ -247,6 +258,15 @@ class Reader(Protocol):
         """Take these, read since it was opened, out of the queue.
 
         Raises ConnectionLost when that is in doubt: then some of them may still be there.
+        """
+
+    def move(self, batch: Sequence[tuple[Delivery, Outgoing]], queue: str) -> Sequence[Delivery]:
+        """Take these, read since it was opened, out of the queue, and put the messages on another, or at the
+        end of the same: in one step, so that nothing is ever in both or in neither.
+
+        Returns those of the deliveries that it moved; the others were gone already. Raises BrokerRefused when
+        that queue takes none of them, InvalidMessage when one of them cannot be sent at all, and then none
+        was moved; ConnectionLost when it is in doubt which were.
         """
 
     def serve(self, timeout: float = 0.0) -> None:

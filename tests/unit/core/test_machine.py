@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronicle.core.machine import Machine
-from chronicle.core.states import RABBIT, Rabbit, RabbitEvent
+from chronicle.transports.rabbitmq.states import RABBIT, Rabbit, RabbitEvent
 
 
 def test_it_follows_the_arrow_and_tells_who_watches() -> None:

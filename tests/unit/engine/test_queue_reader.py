@@ -12,7 +12,7 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.notice import Notice
 from chronicle.engine.queue_reader import reading
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, SettingError
-from chronicle.transports.seam import Closing
+from chronicle.transports.seam import Closing, Outgoing
 
 
 class StubReader:
@@ -21,6 +21,7 @@ class StubReader:
     transport = "stub"
     place = "nowhere"
     present = 0
+    moves = False
 
     def __init__(self, *refusals: Exception, closing: Exception | None = None) -> None:
         self.notices: deque[Notice] = deque()
@@ -35,6 +36,9 @@ class StubReader:
     def read(self, room: int, timeout: float) -> Sequence[Delivery] | None: ...
 
     def remove(self, batch: Sequence[Delivery]) -> None: ...
+
+    def move(self, batch: Sequence[tuple[Delivery, Outgoing]], queue: str) -> Sequence[Delivery]:
+        raise NotImplementedError
 
     def serve(self, timeout: float = 0.0) -> None: ...
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from chronicle.core.delivery import Delivery
+from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action, Fatal
 from chronicle.core.policy import OnException, Policy
 from chronicle.engine.job import Bounds, Exit, Lifecycle
@@ -15,6 +18,7 @@ from chronicle.errors import (
 )
 from chronicle.telemetry import events
 from chronicle.transports.memory import MemoryTransport
+from chronicle.transports.seam import Closing
 from support.running import PATIENCE, Gate, Running
 from support.scripted import ScriptedTransport
 
@@ -183,6 +187,40 @@ class TestTold:
         assert moves == ["Opening", "Delivering", "Draining", "Closed"]
         (stopped,) = running.notebook.facts(events.STOPPED)
         assert stopped["states"] == {"Opening": 1, "Delivering": 1, "Draining": 1, "Closed": 1}
+
+    def test_R_001_31_every_transition_tells_what_is_in_flight_and_so_does_the_end(self) -> None:
+        gate = Gate()
+        transport = ScriptedTransport(b"1", b"2")
+        running = Running(gate.sync, transport, concurrency=2)
+        running.wait_for(lambda: len(gate.started) == 2, "two syncers at work")
+        running.runner.stop("enough")
+        running.wait_for(lambda: transport.machine.state == "Draining", "the drain")
+        gate.free.set()
+        assert running.ending.code is Exit.DONE
+        changes = running.notebook.facts("scripted_trigger.state_change")
+        told = [(facts["to"], facts["scripted_trigger_inflight"]) for facts in changes]
+        assert told == [("Opening", 0), ("Delivering", 0), ("Draining", 2), ("Closed", 0)]
+        (stopped,) = running.notebook.facts(events.STOPPED)
+        assert stopped["scripted_trigger_inflight"] == stopped["inflight"] == 0
+
+    def test_notices_are_told_once_and_counted_also_those_of_the_end(self) -> None:
+        class Remarking(ScriptedTransport):
+            def open(self, stopping: Callable[[], bool]) -> int | None:
+                self.notices.append(Notice("stream.trimmed", logging.ERROR, "gone", {"count": 3}))
+                return super().open(stopping)
+
+            def close(self, why: Closing = Closing.SETTLED) -> None:
+                self.notices.append(Notice("acks.unconfirmed", logging.WARNING, "no answer"))
+                super().close(why)
+
+        running = Running(yes, Remarking(b"1"), bounds=UNTIL_EMPTY)
+        assert running.ending.code is Exit.DONE
+        assert running.notebook.texts("stream.trimmed") == ["gone"]
+        assert running.notebook.texts("acks.unconfirmed") == ["no answer"]
+        assert running.notebook.facts(events.STOPPED)[0]["notices"] == {
+            "stream.trimmed": 3, "acks.unconfirmed": 1,
+        }  # fmt: skip
+        assert running.notebook.events[-1][0] == events.STOPPED
 
     def test_a_fatal_outcome_is_told_with_its_trace(self) -> None:
         running = Running(lambda message: 1 / 0, ScriptedTransport(b"1"))

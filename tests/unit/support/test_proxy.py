@@ -135,6 +135,47 @@ def test_dropped_replies_never_arrive(proxy: Proxy) -> None:
         assert read(client, 4) == b"kept"
 
 
+def test_a_lost_reply_resets_its_connection_only(proxy: Proxy) -> None:
+    """S-a: the request arrives, the reply does not, and the next connection is as good as any."""
+    with connect(proxy) as other, connect(proxy) as client:
+        other.sendall(b"one")
+        assert read(other, 3) == b"one"
+        proxy.lose_replies(b"READ", times=2)
+        client.sendall(b"something else")
+        assert read(client, 14) == b"something else"
+        for _ in range(2):
+            with connect(proxy) as loser:
+                loser.sendall(b"*1 READ")
+                with pytest.raises(ConnectionResetError):
+                    loser.recv(1)
+        assert proxy.lost == 2
+        for unharmed in (other, client):
+            unharmed.sendall(b"READ again")
+            assert read(unharmed, 10) == b"READ again"
+
+
+def test_a_reply_is_lost_after_its_request_has_arrived() -> None:
+    """S-a: losing the request would be another fault."""
+    arrived: list[bytes] = []
+
+    def serve() -> None:
+        client, _ = listener.accept()
+        with client, contextlib.suppress(OSError):
+            while data := client.recv(65536):
+                arrived.append(data)
+                client.sendall(b"done")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        with Proxy(f"redis://127.0.0.1:{listener.getsockname()[1]}") as proxy:
+            proxy.lose_replies(b"WRITE")
+            with connect(proxy) as client:
+                client.sendall(b"WRITE this")
+                with pytest.raises(ConnectionResetError):
+                    client.recv(1)
+    assert arrived == [b"WRITE this"]
+
+
 def test_an_end_of_the_server_is_passed_on(proxy: Proxy) -> None:
     with connect(proxy) as client:
         client.sendall(b"one")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from chronicle.core.delivery import Delivery
+from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action, Synced, Verdict
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.telemetry.counters import Counters
@@ -53,9 +56,21 @@ def test_R_000_3_every_transition_is_counted_by_the_state_it_leads_to() -> None:
     assert counters.states == {"Connecting": 2, "Reconnecting": 1}
 
 
+def test_notices_are_counted_by_their_event_and_each_for_as_many_as_it_says() -> None:
+    counters = Counters()
+    for notice in (
+        Notice("stream.trimmed", logging.ERROR, "3 entries are gone", {"count": 3}),
+        Notice("stream.trimmed", logging.ERROR, "an entry is gone", {"id": "1-0"}),
+        Notice("stream.vanished", logging.ERROR, "the stream is gone"),
+        Notice("stream.trimmed", logging.INFO, "none this time", {"count": 0}),
+    ):
+        counters.noticed(notice)
+    assert counters.notices == {"stream.trimmed": 4, "stream.vanished": 1}
+
+
 def test_d_19_r_004_42_every_counter_is_there_and_begins_at_zero() -> None:
     facts = Counters().facts()
-    assert set(facts) == set(Counters.__slots__) - {"states"}
+    assert set(facts) == set(Counters.__slots__) - {"states", "notices"}
     assert set(facts) >= {"queued", "received", "ack", "nack", "requeued", "dead_lettered", "dropped",
                           "ack_retry", "reconnects", "inflight"}  # fmt: skip
     assert not any(facts.values())

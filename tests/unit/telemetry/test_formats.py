@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from chronicle.core.delivery import Delivery, Envelope
+from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action, Failed, Fatal, Interrupted, Invalid, Outcome, Synced, Verdict
 from chronicle.core.policy import ACKED
 from chronicle.core.settlement import Fate, Settlement
@@ -243,6 +244,29 @@ def test_r_004_37_the_summary_has_the_final_counters() -> None:
     assert [row.split() for row in table.splitlines()] == [
         ["received", "1,234"], ["ack", "1,200"], ["nack", "0"], ["per", "second", "120.0"], ["time", "10.0s"],
     ]  # fmt: skip
+
+
+def test_the_summary_has_what_the_transport_noticed() -> None:
+    counters = Counters()
+    counters.noticed(Notice("stream.lost_trimmed", logging.ERROR, "gone", {"count": 1200}))
+    table = summary(counters, 10).splitlines()
+    assert "  stream lost-trimmed  1,200" in table
+    assert len({len(row) for row in table}) == 1  # the numbers stand below one another
+
+
+def test_the_labels_of_a_transport_are_in_every_json_line() -> None:
+    """R-001: mode and stream, beside the syncer and the broker."""
+    stream = io.StringIO()
+    labels = {"mode": "stream", "stream": "orders"}
+    lines = make_observer(
+        LogFormat.JSON, LogLevel.INFO, None, SafeStream(stream), "q", "my:sync", "host/0", labels
+    )
+    lines.event(events.READY, logging.INFO, "consuming")
+    lines.settled([settlement()])
+    written = read(stream)
+    assert len(written) == 2
+    told = labels | {"trigger": "my:sync", "connector": "host/0"}
+    assert all(line.items() >= told.items() for line in written)
 
 
 @pytest.fixture

@@ -13,9 +13,15 @@ from chronicle.transports import catalog
 from chronicle.transports.memory import MemoryTransport
 from chronicle.transports.seam import Connector, DeadLetterKeeper, Tls
 from chronicle_cli.settings import check_where
-from support.cli import run
+from support.cli import Said, run
 
 TOY = "support.toy_broker"
+WITH_TOY = f"""
+from chronicle.transports import catalog
+catalog.RECORDS = (*catalog.RECORDS, {TOY!r})
+from chronicle_cli.main import main
+main()
+"""
 
 
 @pytest.fixture
@@ -86,3 +92,24 @@ def test_its_reasons_reach_the_person_who_typed_the_option(toy: None) -> None:
     done = CliRunner(env={"CHRONICLE_ONLY_RETRY": "1", "CHRONICLE_TTL": "1h"}).invoke(command, asked)
     assert (done.exit_code, done.stdout) == (0, "the plan for q:\n  queue q, durable\ncreated: queue q\n")
     assert "--ttl has no effect: toys last" in done.stderr
+
+
+def test_its_own_options_are_on_the_real_command(tmp_path: Path) -> None:
+    """The flag, the variable and the line of `.env`; no file of the command line names them."""
+    env = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    (tmp_path / ".env").write_text("CHRONICLE_WIND_UP=1m\nCHRONICLE_WINDUP=2m\n")
+    (tmp_path / ".env").chmod(0o600)
+
+    def declare(*args: str, url: str = "toy://box") -> Said:
+        asked = ("declare", "--url", url, "--queue", "q", "--dry-run")
+        return run(*asked, *args, cwd=tmp_path, env=env, program=WITH_TOY)
+
+    assert "queue q, durable, wind_up=5.0" in declare("--wind-up", "5s").out
+    from_file = declare()
+    assert "queue q, durable, wind_up=60.0" in from_file.out
+    assert "unknown variable CHRONICLE_WINDUP; did you mean CHRONICLE_WIND_UP?" in from_file.err
+    assert declare("--wind-up", "0").problems == ["chronicle: --wind-up takes more than 0"]
+    assert declare(url="local:x.db").code == 0  # a variable of another broker is ignored
+    (useless,) = declare("--wind-up", "5s", url="local:x.db").problems
+    assert useless == "chronicle: --wind-up has no effect on the embedded queue: it is for the toy box"
+    assert "--wind-up" not in run("publish", "--help", cwd=tmp_path, env=env, program=WITH_TOY).out

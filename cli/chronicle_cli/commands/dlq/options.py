@@ -14,6 +14,7 @@ from chronicle.core.topology import dead_letter_queue
 from chronicle.deadletters.reader import WORN_AFTER, dead_letters
 from chronicle.transports.seam import Connector, Reader
 from chronicle_cli import options, report
+from chronicle_cli.broker_options import own_options
 from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Decorator, Group, option, stack
 from chronicle_cli.params import POSITIVE, SIZE, refuse
@@ -58,7 +59,7 @@ max_body = option(
     help="A dead letter with a larger body is not parsed: it has no id and no schema to show or to match. "
     "With --verify it is bad input, as in `chronicle consume`.",
 )  # fmt: skip
-where = stack(options.where, dlq, options.startup_timeout, max_body)
+where = stack(options.where, own_options("dlq"), dlq, options.startup_timeout, max_body)
 match = option(
     Group.WORK, "--match", "conditions", type=Matching(), multiple=True, metavar="CONDITION",
     envvar="CHRONICLE_DLQ_MATCH",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from chronicle.core.states import EMBEDDED
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker, Stopping, UrlFacts
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
@@ -15,7 +16,7 @@ if TYPE_CHECKING:  # plans are made by few commands
 KEEPS_DEAD_LETTERS: Final = "it keeps dead letters itself"
 
 
-def check_url(url: str, _settings: Mapping[str, str]) -> UrlFacts:
+def check_url(url: str, _settings: Mapping[str, str], _choices: Mapping[str, Any]) -> UrlFacts:
     """Check that the URL names a file; nothing else matters."""
     if not url.partition(":")[2].strip("/"):
         raise SettingError("the URL names no file", f"write local:FILE, for example {BROKER.usual_url}")
@@ -58,6 +59,7 @@ BROKER: Final = Broker(
     schemes=("local",),
     example="local:FILE",
     usual_url="local:chronicle.db",
+    states={"The embedded queue": EMBEDDED},
     refuses={
         "only_retry": "it delays messages itself",
         "management_url": KEEPS_DEAD_LETTERS,

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from chronicle.errors import SettingError
+from chronicle.transports.hosts import is_loopback
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 CONNECT_TIMEOUT: Final = 10.0
@@ -55,14 +55,6 @@ class Address:
     def loopback(self) -> bool:
         """Whether traffic to this host stays on this machine."""
         return is_loopback(self.host)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether this name or address means this machine."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:

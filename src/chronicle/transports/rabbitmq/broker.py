@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.transports.broker import Broker, DeadLetterCheck, Prospect, Stopping, UrlFacts
 from chronicle.transports.rabbitmq.address import SETTINGS, address_of
+from chronicle.transports.rabbitmq.states import RABBIT
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
 if TYPE_CHECKING:  # plans are made by few commands
     from chronicle.core.topology import Done, Step
 
 
-def check_url(url: str, settings: Mapping[str, str]) -> UrlFacts:
+def check_url(url: str, settings: Mapping[str, str], _choices: Mapping[str, Any]) -> UrlFacts:
     """Read the address; warn when a password would cross a network unencrypted (Z9)."""
     address = address_of(url, settings)
     if address.tls or address.loopback or not address.given_password:
@@ -75,6 +76,7 @@ BROKER: Final = Broker(
     secure_schemes=("amqps",),
     example="amqp://user@host/vhost",
     settings=SETTINGS,
+    states={"RabbitMQ": RABBIT},
     marks="RabbitMQ marks messages that were looked at as redelivered",
     marks_mean="until they are settled they get no second try from requeue-once, and a quorum queue counts "
     "this as a try towards its delivery limit",

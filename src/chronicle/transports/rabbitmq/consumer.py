@@ -29,7 +29,6 @@ from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
 from chronicle.core.policy import broker_cannot_move, cannot_move, nobody_can_move
 from chronicle.core.settlement import Fate, Settlement
-from chronicle.core.states import RABBIT, Rabbit, RabbitEvent
 from chronicle.errors import ConnectionLost
 from chronicle.transports.rabbitmq.acks import TagLedger
 from chronicle.transports.rabbitmq.codec.deaths import can_be_dead_lettered
@@ -39,6 +38,7 @@ from chronicle.transports.rabbitmq.codec.frames import Arrival
 from chronicle.transports.rabbitmq.connection import Connection
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place
 from chronicle.transports.rabbitmq.session import ANSWER_TIMEOUT, CLOSE_TIMEOUT, CalledOff, Session
+from chronicle.transports.rabbitmq.states import RABBIT, Rabbit, RabbitEvent
 from chronicle.transports.rabbitmq.streams import came_from_stream, is_stream, refuse
 from chronicle.transports.rabbitmq.windows import Windows
 from chronicle.transports.seam import Closing, Connector, DeadLetterKeeper, Promises

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from chronicle.errors import SettingError
-from chronicle.transports.rabbitmq.address import Address, is_loopback
+from chronicle.transports.hosts import is_loopback
+from chronicle.transports.rabbitmq.address import Address
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection

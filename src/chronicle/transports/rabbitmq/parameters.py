@@ -1,15 +1,11 @@
 """pika's connection parameters, and pika's errors in plain words.
 
-Rule 1: certificates are always verified; there is no way to ask for less (Z9). The host's name must be among
-        the certificate's alternative names: its common name is free text that many authorities do not check.
-Rule 2: a client's private key must be the operator's own file, or a secret that the platform mounted.
-Rule 3: a refusal is what the broker said, or what no further try can change. A connection that merely
+Rule: a refusal is what the broker said, or what no further try can change. A connection that merely
         broke while logging in is not one, although pika calls that a probable authentication error.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import ssl
@@ -20,12 +16,13 @@ from typing import Final
 import pika
 from pika import exceptions
 
-from chronicle.errors import BrokerRefused, NoSuchQueue, OperatorError, SettingError
-from chronicle.files import open_own
+from chronicle.errors import BrokerRefused, NoSuchQueue, OperatorError
 from chronicle.transports.rabbitmq.address import Address, address_of
-from chronicle.transports.seam import Connector, Tls
+from chronicle.transports.seam import Connector
+from chronicle.transports.tls import certificate_refused, tls_context, tls_refused
 
 BLOCKED_TIMEOUT: Final = 60.0
+TLS_PORT: Final = "amqps is usually on 5671"
 # A 406 that says this ends a channel, not the right to consume: the runner connects again (RB2, RB15).
 PASSING: Final = ("timed out", "timeout", "unknown delivery tag")
 
@@ -33,21 +30,6 @@ PASSING: Final = ("timed out", "timeout", "unknown delivery tag")
 OVERSIZE: Final = re.compile(
     r"message size (?P<size>\d+) is larger than (?:configured )?max size (?P<limit>\d+)"
 )
-
-# OpenSSL's names, in an error of its own or in the text pika makes of one.
-TLS_REASON: Final = re.compile(
-    r"WRONG_VERSION_NUMBER|HTTP_REQUEST|HANDSHAKE_FAILURE"
-    r"|\w*ALERT_(?:BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|CERTIFICATE_\w+|UNKNOWN_CA|ACCESS_DENIED|PROTOCOL_VERSION)"
-)
-
-
-# OpenSSL's codes for what only a strict check minds; Python checks strictly from 3.13 on.
-STRICT: Final = range(80, 94)
-MALFORMED: Final = (
-    "Python 3.13 and newer demand what RFC 5280 does: issue the certificate of the authority, or of the "
-    "broker, again with the extension it names (an authority: critical basicConstraints and keyUsage)"
-)
-UNTRUSTED: Final = "name the authority with --tls-ca FILE, and write the host as it is in the certificate"
 
 
 def connection_parameters(
@@ -68,43 +50,6 @@ def connection_parameters(
         stack_timeout=address.timeout * 1.5,
         blocked_connection_timeout=BLOCKED_TIMEOUT,
         client_properties={"connection_name": name, "product": "chronicle"},
-    )
-
-
-def tls_context(tls: Tls) -> ssl.SSLContext:
-    """A verifying context; SettingError names the file that cannot be used."""
-    try:
-        context = ssl.create_default_context(cafile=tls.ca)
-    except (OSError, ssl.SSLError):
-        raise SettingError(
-            f"--tls-ca: no certificate can be read from {tls.ca!r}", "it must be a readable PEM file"
-        ) from None
-    context.hostname_checks_common_name = False
-    if tls.cert:
-        _load_client(context, tls.cert, tls.key)
-    return context
-
-
-def _load_client(context: ssl.SSLContext, cert: str, key: str | None) -> None:
-    option = "--tls-key" if key else "--tls-cert"
-    try:
-        descriptor = open_own(key or cert, os.O_RDONLY, kind=f"{option}: the key in", mounted=True)
-        try:
-            # By its descriptor: what was checked is what is read.
-            context.load_cert_chain(cert, f"/dev/fd/{descriptor}", password=_no_password)
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError):  # ssl.SSLError is an OSError
-        raise SettingError(
-            f"--tls-cert, --tls-key: {cert!r} and its key cannot be read or do not belong together",
-            "both must be readable PEM files; without --tls-key the key is in the certificate's file",
-        ) from None
-
-
-def _no_password() -> str:
-    # Without this, OpenSSL asks on the terminal, and a container waits forever.
-    raise SettingError(
-        "--tls-key: the key is encrypted", "use a key without a passphrase, in a file with mode 600"
     )
 
 
@@ -195,17 +140,14 @@ def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefuse
     where = address.place
     match error:
         case ssl.SSLCertVerificationError():
-            return BrokerRefused(
-                f"{where}: the broker's certificate is not trusted: {error.verify_message}",
-                MALFORMED if error.verify_code in STRICT else UNTRUSTED,
-            )
+            return certificate_refused(error, where)
         case ssl.SSLError():
-            return _tls_refused(str(error.args), where)
+            return tls_refused(str(error.args), where, TLS_PORT)
         case exceptions.ProbableAuthenticationError() | exceptions.ProbableAccessDeniedError():
             # pika keeps only the text of what happened; a mere break is a StreamLostError there.
             text = str(error.args)
             if "ConnectionClosedByBroker" not in text:
-                return _tls_refused(text, where)
+                return tls_refused(text, where, TLS_PORT)
             if isinstance(error, exceptions.ProbableAuthenticationError):
                 return _login_refused(address)
             return _vhost_refused(where)
@@ -245,28 +187,7 @@ def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefuse
             return _not_amqp(where)
         case exceptions.IncompatibleProtocolError():
             text = str(error.args)
-            return _tls_refused(text, where) if "StreamLost" in text else _not_amqp(where)
-    return None
-
-
-def _tls_refused(text: str, where: str) -> BrokerRefused | None:
-    """What OpenSSL's name for the error means, if the text has one."""
-    found = TLS_REASON.search(text)
-    why = found[0] if found else ""
-    if "WRONG_VERSION_NUMBER" in why or "HTTP_REQUEST" in why:
-        return BrokerRefused(
-            f"{where}: there is no TLS on that port", "check the port; amqps is usually on 5671"
-        )
-    if "CERTIFICATE_REQUIRED" in why or "HANDSHAKE_FAILURE" in why:
-        return BrokerRefused(
-            f"{where}: the broker wants a client certificate", "give it with --tls-cert and --tls-key"
-        )
-    if "ALERT" in why:
-        # Only OpenSSL's own word is shown, not the rest of the text.
-        return BrokerRefused(
-            f"{where}: the broker refused the TLS connection: {why.lower().replace('_', ' ')}",
-            "check --tls-cert and --tls-key against the authority the broker trusts",
-        )
+            return tls_refused(text, where, TLS_PORT) if "StreamLost" in text else _not_amqp(where)
     return None
 
 

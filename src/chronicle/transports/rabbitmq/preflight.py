@@ -15,8 +15,8 @@ from chronicle.core.topology import DEFAULT_EXCHANGE, dead_letter_queue
 from chronicle.transports.broker import Keeping, Prospect
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.management import PATIENCE, Api, NoAnswer, management_of
-from chronicle.transports.rabbitmq.parameters import tls_context
 from chronicle.transports.seam import Connector
+from chronicle.transports.tls import tls_context
 
 EXCHANGE: Final = "x-dead-letter-exchange"
 KEY: Final = "x-dead-letter-routing-key"

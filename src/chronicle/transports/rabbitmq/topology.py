@@ -123,7 +123,7 @@ class _Bench:
             self._try(
                 step,
                 lambda channel, done: channel.queue_declare(
-                    step.name, durable=step.durable, arguments=arguments, callback=done
+                    step.name, durable=bool(step.durable), arguments=arguments, callback=done
                 ),
             )
 

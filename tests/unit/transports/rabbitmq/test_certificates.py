@@ -18,6 +18,7 @@ from chronicle.errors import BrokerRefused, BrokerUnreachable
 from chronicle.transports.rabbitmq import parameters
 from chronicle.transports.rabbitmq.consumer import RabbitTransport
 from chronicle.transports.seam import Closing, Connector, Tls, never
+from chronicle.transports.tls import tls_context
 from support.certs import Certs, make_certs
 
 PATIENCE = 10.0
@@ -45,7 +46,7 @@ def tls_listener(certs: Certs) -> Iterator[int]:
 
 @pytest.fixture(autouse=True)
 def _strict(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = parameters.tls_context
+    usual = tls_context
 
     def strict(tls: Tls) -> ssl.SSLContext:
         context = usual(tls)

@@ -16,8 +16,8 @@ import pytest
 
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.management import Api, NoAnswer, management_of
-from chronicle.transports.rabbitmq.parameters import tls_context
 from chronicle.transports.seam import Tls
+from chronicle.transports.tls import tls_context
 from support.certs import make_certs
 from support.waiting import wait_for
 

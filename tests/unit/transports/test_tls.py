@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from chronicle.errors import SettingError
-from chronicle.transports.rabbitmq.parameters import tls_context
 from chronicle.transports.seam import Tls
+from chronicle.transports.tls import tls_context
 from support.certs import Certs, make_certs
 from support.files import as_root
 

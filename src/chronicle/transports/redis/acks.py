@@ -1,0 +1,103 @@
+"""Acknowledgements: sent together, and kept until the server has confirmed them.
+
+Rule: an acknowledgement is final when it is decided: the syncer has returned True, and nothing can change
+        that. If the connection is lost before the server confirmed it, it is sent again after the reconnect,
+        before anything is read (D-13). The pending list outlives a connection, so a late one is as good.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from chronicle.core.notice import Notice
+from chronicle.transports.redis.connection import Answer
+from chronicle.transports.redis.dialogue import Dialogue
+
+RETRIED: Final = "redis.ack_retried"
+MISSED: Final = "redis.ack_missed"
+UNCONFIRMED: Final = "redis.ack_unconfirmed"
+NAMED: Final = 10  # ids that a line lists
+
+
+class Acks:
+    """The acknowledgements of one group."""
+
+    def __init__(self, stream: str, group: str, notices: deque[Notice]) -> None:
+        self._stream = stream
+        self._group = group
+        self._notices = notices
+        self._again: list[bytes] = []  # sent on an earlier connection, and not confirmed
+        self._decided: list[bytes] = []
+        self._sent: deque[tuple[list[bytes], bool]] = deque()  # one XACK each, in order; whether again
+
+    def __len__(self) -> int:
+        """How many the server has not confirmed."""
+        return len(self._again) + len(self._decided) + sum(len(batch) for batch, _ in self._sent)
+
+    def add(self, ids: Iterable[bytes]) -> None:
+        self._decided.extend(ids)
+
+    def send(self, dialogue: Dialogue) -> None:
+        """Put all that were decided into one command; those of an earlier connection into one before it."""
+        for batch, again in ((self._again, True), (self._decided, False)):
+            if batch:
+                self._sent.append((batch.copy(), again))
+                dialogue.ask(self._confirmed, "XACK", self._stream, self._group, *batch)
+                batch.clear()
+
+    def send_again(self) -> None:
+        """There is a new connection: what was not confirmed goes first."""
+        self._again += self._all_sent()
+        if self._again:
+            self._tell(
+                RETRIED,
+                logging.WARNING,
+                "the connection was lost before these acknowledgements were confirmed; they are sent again: "
+                f"{len(self._again)}",
+                self._again,
+            )
+
+    def give_up(self) -> None:
+        """The run ends without a connection."""
+        ids = [*self._again, *self._all_sent(), *self._decided]
+        self._again.clear()
+        self._decided.clear()
+        if ids:
+            self._tell(
+                UNCONFIRMED,
+                logging.ERROR,
+                "acknowledgements that could not be delivered, so that these entries will be handled again: "
+                f"{len(ids)}",
+                ids,
+            )
+
+    def _all_sent(self) -> list[bytes]:
+        sent = [id_ for batch, _ in self._sent for id_ in batch]
+        self._sent.clear()
+        return sent
+
+    def _confirmed(self, answer: Answer) -> None:
+        batch, again = self._sent.popleft()
+        missing = len(batch) - answer
+        if missing and not again:  # the first time may have worked
+            # Which of them, Redis does not say.
+            self._tell(
+                MISSED,
+                logging.WARNING,
+                "entries that were no longer pending when they were acknowledged, because another consumer "
+                f"had taken them over, or the group was deleted: {missing}",
+                batch,
+                missing,
+            )
+
+    def _tell(self, event: str, level: int, text: str, ids: list[bytes], count: int | None = None) -> None:
+        facts = {
+            "count": len(ids) if count is None else count,
+            "stream": self._stream,
+            "group": self._group,
+            "ids": [id_.decode("ascii", "replace") for id_ in ids[:NAMED]],
+        }
+        self._notices.append(Notice(event, level, text, facts))

@@ -1,0 +1,346 @@
+"""A Redis stream, consumed in a group, as the engine sees it.
+
+Rule 1: a delivery belongs to its claim, not to a connection: the pending list outlives every connection, so a
+        verdict that comes after a reconnect is as good as before. A claim ends when the entry is settled,
+        given back, or taken over by somebody else (entries.py).
+Rule 2: a turn at full load is one round trip: acknowledgements and the next read travel together (intake.py,
+        acks.py). What waits for a new entry waits on a second connection.
+Rule 3 (S4): the delivery count that Redis keeps is the number of tries. A clean stop puts it back to what it
+        was for everything that was not handled: no try is burnt.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import select
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Final
+
+from chronicle.core.backoff import Backoff
+from chronicle.core.delivery import Delivery
+from chronicle.core.machine import Machine
+from chronicle.core.notice import Notice
+from chronicle.core.settlement import Settlement
+from chronicle.errors import BrokerError, BrokerRefused, ConnectionLost
+from chronicle.transports.redis import scripts
+from chronicle.transports.redis.acks import Acks
+from chronicle.transports.redis.address import address_of
+from chronicle.transports.redis.choices import choices_of
+from chronicle.transports.redis.connection import Wire
+from chronicle.transports.redis.dialogue import Dialogue, ignore
+from chronicle.transports.redis.discovery import connect
+from chronicle.transports.redis.entries import NAME, Claim
+from chronicle.transports.redis.intake import GROUP_MADE, Intake
+from chronicle.transports.redis.keys import Keys, check_slot
+from chronicle.transports.redis.states import EVERYDAY, REDIS, Redis, RedisEvent
+from chronicle.transports.redis.topology import make_group
+from chronicle.transports.redis.upkeep import LEASE, Upkeep
+from chronicle.transports.redis.verdicts import Verdicts
+from chronicle.transports.seam import Closing, Connector, Promises, never
+from chronicle.transports.tls import tls_context
+from chronicle.transports.waker import Waker
+
+CLOSE_TIMEOUT: Final = 2.0  # seconds that a clean close waits for the last answers
+BATCH: Final = 500  # entries that one script gives back
+FREE: Final = (
+    30 * 86_400_000
+)  # milliseconds; idle for longer than anybody's claim-idle: free for whoever looks
+NAMES: Final = 10_000  # consumers with one tag on one machine
+ENDINGS: Final = {
+    Closing.LOST: RedisEvent.RECV_ERR,
+    Closing.SETTLED: RedisEvent.SETTLED,
+    Closing.DEADLINE: RedisEvent.DEADLINE,
+}
+
+
+class StreamTransport:
+    """One stream, read by one consumer of a group."""
+
+    def __init__(self, connector: Connector) -> None:
+        choices = choices_of(connector.choices)
+        assert choices.group is not None
+        self._address = address_of(connector.url, connector.extras)
+        check_slot(self._address, connector.queue)
+        self.promises = Promises(
+            NAME,
+            delays=True,
+            counts=True,
+            late_results=True,
+            backoff=Backoff(0.2, 5.0),
+            labels={"mode": choices.mode.value, "stream": connector.queue},
+        )
+        self.machine = Machine(REDIS, Redis.CLOSED, everyday=EVERYDAY)
+        self.notices: deque[Notice] = deque()
+        self._context = tls_context(connector.tls) if self._address.tls else None
+        self._connector = connector
+        self._keys = Keys(connector.queue)
+        self._group = choices.group
+        self._start = choices.start
+        self._held: dict[bytes, Claim] = {}
+        self._acks = Acks(connector.queue, self._group, self.notices)
+        self._intake = Intake(
+            self._keys, self._group, choices, connector.prefetch, self._held, self._acks, self.notices
+        )
+        self._upkeep = Upkeep(self._keys, self._group, choices, self._held, self.notices)
+        self._verdicts = Verdicts(
+            self._keys, self._group, connector.tag, self._held, self._acks, self.notices
+        )
+        self._verdicts.again, self._verdicts.waits = self._try_again, self._upkeep.waits_until
+        self._token = secrets.token_hex(8)
+        self._consumer = ""  # our name in the group
+        self._waker = Waker()
+        self._poller: select.epoll | None = None
+        self._work: Dialogue | None = None
+        self._bell: Wire | None = None
+        self._was_there = False  # the stream: if it is gone later, that is no mistake of the operator
+        self._stopped = False
+
+    @property
+    def place(self) -> str:
+        return self._address.place
+
+    # --- opening ------------------------------------------------------------------------------------
+
+    def open(self, stopping: Callable[[], bool]) -> int | None:
+        self._let_go()
+        if self.machine.can(RedisEvent.BACKOFF):
+            self.machine.fire(RedisEvent.BACKOFF)
+        self.machine.fire(RedisEvent.INITIALIZE)
+        try:
+            depth = self._open(stopping)
+        except BrokerRefused:
+            self._let_go()
+            self.machine.fire(RedisEvent.BUILD_ERR)
+            raise
+        except BaseException as error:
+            self._let_go()
+            if isinstance(error, BrokerError) and stopping():
+                return None  # the stop ended the wait
+            raise
+        if self._work is not None:
+            self.machine.fire(RedisEvent.DRIVER_OK)
+        return depth
+
+    def _open(self, stopping: Callable[[], bool]) -> int | None:
+        if stopping():
+            return None
+        wire = connect(
+            self._address, self._keys.stream, self._context, name=self._connector.tag, stopping=stopping
+        )
+        self._work, self._poller = Dialogue(wire), select.epoll()
+        self._poller.register(self._waker.fileno(), select.EPOLLIN)
+        self._poller.register(wire.fileno(), select.EPOLLIN)
+        declaring = self._connector.declare is not None or self._was_there
+        made = make_group(
+            wire, self._keys, self._group, self._start, create_stream=declaring, stopping=stopping
+        )
+        if made and self._was_there:
+            text = f"the stream {self._keys.stream!r} or its group was deleted, and was created again"
+            self.notices.append(Notice(GROUP_MADE, logging.ERROR, text))
+        new_name = self._take_name(wire, stopping)
+        self._bell = connect(
+            self._address, self._keys.stream, self._context, name=self._connector.tag, stopping=stopping
+        )
+        self._poller.register(self._bell.fileno(), select.EPOLLIN)
+        depth = self._depth(wire, stopping)
+        now = monotonic()
+        self._stopped = False
+        self._acks.send_again()
+        self._upkeep.begin(self._work, self._consumer, self._token, now)
+        self._intake.begin(self._work, self._bell, self._consumer, new_name=new_name, now=now)
+        self._verdicts.begin(self._work, self._consumer)
+        self._was_there = True
+        return None if depth is None else sum(depth[:3]) if depth[0] >= 0 else None
+
+    def _take_name(self, wire: Wire, stopping: Callable[[], bool]) -> bool:
+        """Find a name that no living process uses (S5); whether it is a new one."""
+        if self._consumer and not self._upkeep.name_taken:
+            lease = self._keys.lease(self._group, self._consumer)
+            answers = wire.ask(
+                ("SET", lease, self._token, "NX", "PX", LEASE), ("GET", lease), stopping=stopping
+            )
+            if wire.value(answers[0]) is not None or wire.value(answers[1]) == self._token.encode():
+                return False
+        base = self._connector.tag
+        for number in range(1, NAMES):
+            name = base if number == 1 else f"{base}.{number}"
+            question = ("SET", self._keys.lease(self._group, name), self._token, "NX", "PX", LEASE)
+            if wire.value(wire.ask(question, stopping=stopping)[0]) is not None:
+                self._consumer = name
+                return True
+        raise BrokerRefused(f"all names from {base} on are in use", "choose another --tag")
+
+    def _depth(self, wire: Wire, stopping: Callable[[], bool]) -> list[int] | None:
+        keys = (self._keys.stream, self._keys.waiting)
+        arguments = (self._group, self._consumer, self._keys.lease(self._group))
+        question = ("EVAL", scripts.DEPTH, len(keys), *keys, *arguments)
+        (answer,) = wire.ask(question, stopping=stopping)
+        found: list[int] | None = None if isinstance(answer, Exception) else answer
+        return found
+
+    # --- working ------------------------------------------------------------------------------------
+
+    def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
+        work, bell, poller = self._work, self._bell, self._poller
+        if work is None or bell is None or poller is None:
+            raise ConnectionLost("not connected")
+        intake, ready = self._intake, self._intake.ready
+        now = monotonic()
+        self._upkeep.plan(now, taking=not self._stopped)
+        self._verdicts.plan(now)
+        if not self._stopped:
+            if self.machine.state == Redis.IDLE:
+                self.machine.fire(RedisEvent.IDLE_TICK)
+            intake.plan(room, now)
+        work.wire.flush()
+        if not (ready and room):
+            self._wait(poller, work.wire, timeout, now)
+        work.serve()
+        intake.serve_bell()
+        if not ready or not room or self._stopped:
+            return ()
+        if self.machine.state != Redis.EXECUTING:
+            self.machine.fire(RedisEvent.DELIVERY)
+        return [ready.popleft() for _ in range(min(room, len(ready)))]
+
+    def _wait(self, poller: select.epoll, wire: Wire, timeout: float, now: float) -> None:
+        """Sleep until an answer, the bell or `wake`; what is left to send goes as soon as it can."""
+        deadline = now + min(timeout, self._upkeep.next_chore(now))
+        while True:
+            if wire.writing:
+                poller.modify(wire.fileno(), select.EPOLLIN | select.EPOLLOUT)
+            events = poller.poll(max(0.0, deadline - monotonic()))
+            if wire.writing:
+                wire.flush()
+                poller.modify(wire.fileno(), select.EPOLLIN)
+            for descriptor, event in events:
+                if descriptor == self._waker.fileno():
+                    self._waker.clear()
+                if event & ~select.EPOLLOUT:
+                    return
+            if monotonic() >= deadline:
+                return
+
+    def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
+        verdicts, dialogue = self._verdicts, self._work
+        if work:
+            verdicts.take_in(work, connected=dialogue is not None)
+            if self.machine.state == Redis.EXECUTING:
+                self.machine.fire(RedisEvent.EXEC_OK)
+                self.machine.fire(RedisEvent.ACK_OK)
+        if dialogue is not None:
+            self._acks.send(dialogue)
+        return verdicts.finals()
+
+    def _try_again(self, claim: Claim) -> None:
+        """A requeue without a delay: the next try is ours, unless we have stopped; then it is anybody's."""
+        if self._stopped:
+            self._verdicts.left.append(claim.again(0.0))
+        else:
+            self._intake.again(claim)
+
+    def is_empty(self) -> bool | None:
+        if self._work is None or self._intake.ready or self._intake.rereading:
+            return None if self._work is None else False
+        self._finish_asking(CLOSE_TIMEOUT)
+        # Between two questions only: an answer to an earlier one must not be taken for this one's.
+        depth = None if self._work.wire.waiting else self._depth(self._work.wire, never)
+        if depth is None:
+            return None
+        unread, _pending, waiting, orphaned, _trimmed = depth
+        return not unread and not waiting and not orphaned and not self._intake.ready
+
+    def wake(self) -> None:
+        self._waker.wake()
+
+    def fileno(self) -> int | None:
+        return self._poller.fileno() if self._poller is not None else None
+
+    # --- ending -------------------------------------------------------------------------------------
+
+    def stop(self, patience: float) -> None:
+        self.machine.fire(RedisEvent.STOP)
+        if self._stopped:
+            return
+        self._stopped = True
+        self._verdicts.hurry()
+        if self._work is None:
+            return
+        self._finish_asking(min(patience, CLOSE_TIMEOUT))
+        self._give_up_ready()
+
+    def _give_up_ready(self) -> None:
+        """What came and was not handed out goes back: nobody has begun with it."""
+        for delivery in self._intake.ready:
+            claim: Claim = delivery.handle
+            if self._held.pop(claim.id, None) is not None:
+                self._verdicts.left.append(claim)
+        self._intake.ready.clear()
+
+    def _finish_asking(self, patience: float) -> None:
+        """Wait for the answers that are under way. Raises ConnectionLost."""
+        work = self._work
+        assert work is not None
+        deadline = monotonic() + patience
+        work.wire.flush()
+        while work.wire.waiting and monotonic() < deadline:
+            work.wire.wait(min(0.25, deadline - monotonic()))
+            work.wire.flush()
+            work.serve()
+
+    def close(self, why: Closing = Closing.SETTLED) -> None:
+        if why is not Closing.LOST:
+            self._say_goodbye(CLOSE_TIMEOUT if why is Closing.SETTLED else 0.0)
+        self._let_go()
+        if why is not Closing.LOST:
+            self._forget()
+            self.machine.fire(RedisEvent.STOP)
+        self.machine.fire(ENDINGS[why])
+        if self.machine.can(RedisEvent.WAIT):
+            self.machine.fire(RedisEvent.WAIT)
+
+    def _say_goodbye(self, patience: float) -> None:
+        """Give back what was not settled, as it came, and let go of our name."""
+        work = self._work
+        if work is None:
+            return
+        with suppress(BrokerError):
+            self._acks.send(work)
+            self._give_up_ready()
+            left = [*self._held.values(), *self._verdicts.left]
+            for start in range(0, len(left), BATCH):
+                proofs = [
+                    part
+                    for claim in left[start : start + BATCH]
+                    for part in (claim.id, claim.count, max(0, claim.count - 1))
+                ]
+                keys = (self._keys.stream,)
+                work.script(
+                    ignore, scripts.GIVE_BACK, keys, self._group, self._consumer, FREE, *proofs, failed=ignore
+                )
+            keys_ = (self._keys.stream, self._keys.lease(self._group, self._consumer))
+            work.script(ignore, scripts.LEAVE, keys_, self._group, self._consumer, self._token, failed=ignore)
+            self._finish_asking(patience)
+
+    def _forget(self) -> None:
+        """Nothing is held any more: the group has it."""
+        self._acks.give_up()
+        self._intake.ready.clear()
+        self._verdicts.left.clear()
+        self._held.clear()
+        self._consumer = ""
+
+    def _let_go(self) -> None:
+        work, self._work = self._work, None
+        bell, self._bell = self._bell, None
+        poller, self._poller = self._poller, None
+        if work is not None:
+            work.wire.close()
+        if bell is not None:
+            bell.close()
+        if poller is not None:
+            poller.close()

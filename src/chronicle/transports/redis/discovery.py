@@ -1,0 +1,114 @@
+"""Which server has the stream: the one that the URL names, the sentinels' master, or a node of the cluster.
+
+Rule (S9): it is asked again at every connect, because failovers move it. A server that is found but is no
+        master yet is not used: the next try finds out more.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from redis.crc import key_slot
+
+from chronicle.errors import BrokerError, BrokerRefused, BrokerUnreachable
+from chronicle.transports.redis.address import Address, Host, Kind
+from chronicle.transports.redis.answers import refusal, word_of
+from chronicle.transports.redis.connection import Wire
+from chronicle.transports.seam import never
+
+
+def connect(
+    address: Address,
+    key: str,
+    context: ssl.SSLContext | None,
+    *,
+    name: str = "",
+    stopping: Callable[[], bool] = never,
+) -> Wire:
+    """A connection to the server that has this key; raises BrokerRefused or BrokerUnreachable."""
+    host = find(address, key, context, stopping)
+    wire = Wire(address, host, context, name=name, db=address.db)
+    try:
+        if address.kind is Kind.SENTINEL:
+            role = wire.value(wire.ask(("ROLE",), stopping=stopping)[0])
+            if not (isinstance(role, list) and role and role[0] == b"master"):
+                raise BrokerUnreachable(f"{address.place}: the server the sentinels name is no master yet")
+    except BrokerRefused:
+        pass  # an ACL user may lack ROLE: the first write shows what it is
+    except BaseException:
+        wire.close()
+        raise
+    return wire
+
+
+def find(address: Address, key: str, context: ssl.SSLContext | None, stopping: Callable[[], bool]) -> Host:
+    """The host to connect to."""
+    match address.kind:
+        case Kind.SINGLE:
+            return address.hosts[0]
+        case Kind.SENTINEL:
+            return _of_any(address, context, stopping, lambda wire, _host: _master(wire, address, stopping))
+        case Kind.CLUSTER:
+            slot = key_slot(key.encode())
+            return _of_any(
+                address, context, stopping, lambda wire, host: _owner(wire, host, slot, address, stopping)
+            )
+
+
+def _of_any(
+    address: Address,
+    context: ssl.SSLContext | None,
+    stopping: Callable[[], bool],
+    ask: Callable[[Wire, Host], Host],
+) -> Host:
+    """What the first host says that can be asked; otherwise the last one's error."""
+    trouble: Exception = BrokerUnreachable(f"{address.place}: none could be asked")
+    for host in address.hosts:
+        if stopping():
+            break
+        try:
+            wire = Wire(address, host, context, login=address.kind is Kind.CLUSTER)
+        except (BrokerError, BrokerRefused) as error:
+            trouble = error
+            continue
+        try:
+            return ask(wire, host)
+        except (BrokerError, BrokerRefused) as error:
+            trouble = error
+        finally:
+            wire.close()
+    raise trouble
+
+
+def _master(wire: Wire, address: Address, stopping: Callable[[], bool]) -> Host:
+    question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", address.service)
+    (answer,) = wire.ask(question, stopping=stopping)
+    if isinstance(answer, Exception) and word_of(answer) == "NOAUTH":
+        # Sentinels that want a login get the servers' own.
+        login = (address.user, address.password) if address.user else (address.password,)
+        for reply in wire.ask(("AUTH", *login), stopping=stopping):
+            wire.value(reply)
+        (answer,) = wire.ask(question, stopping=stopping)
+    if isinstance(answer, Exception):
+        raise refusal(answer, address) or BrokerRefused(
+            f"{address.place}: the server there is no sentinel",
+            "check the port: sentinels are usually on 26379",
+        )
+    if answer is None:
+        raise BrokerRefused(
+            f"{address.place}: the sentinels know no service {address.service!r}",
+            "check the name in the URL: SENTINEL MASTERS lists them",
+        )
+    return Host(answer[0].decode(), int(answer[1]))
+
+
+def _owner(wire: Wire, asked: Host, slot: int, address: Address, stopping: Callable[[], bool]) -> Host:
+    answer: Any = wire.value(wire.ask(("CLUSTER", "SLOTS"), stopping=stopping)[0])
+    for first, last, master, *_replicas in answer:
+        if first <= slot <= last:
+            name = (master[0] or b"").decode()
+            # A node that does not know its own name leaves it out.
+            return Host(name if name not in ("", "?") else asked.name, int(master[1]))
+    raise BrokerUnreachable(f"{address.place}: no node of the cluster has slot {slot} now")

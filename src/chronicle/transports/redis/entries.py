@@ -1,0 +1,155 @@
+"""A stream entry as a delivery, and a message as the fields of an entry.
+
+Rule 1: the body is the value of the first field of the chosen name, byte for byte. The other fields are
+        headers: text where they are UTF-8, else bytes; of two with the same name the last counts. The fields
+        as they came stay with the claim, so that a dead letter has all of them, untouched.
+Rule 2: an entry without a body is bad input, not an empty message: it may be somebody else's entry.
+Rule 3: chronicle's own fields are the headers of core/deadletters/death.py, and two that only Redis needs:
+        which group an entry that went back to the stream is meant for, and which entry it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from chronicle.core.deadletters.death import ATTEMPTS, FIRST, LAST, REDRIVES
+from chronicle.core.delivery import Delivery, Envelope, Lease
+from chronicle.core.json_tags import tag
+from chronicle.core.record import dump
+from chronicle.errors import InvalidMessage
+from chronicle.transports.seam import Outgoing
+
+NAME: Final = "redis"
+GROUP: Final = "x-chronicle-group"
+ORIGIN: Final = "x-chronicle-id"
+NUMBERS: Final = frozenset((ATTEMPTS, FIRST, LAST, REDRIVES))
+COUNTED: Final = ATTEMPTS.encode()
+FOR_GROUP: Final = GROUP.encode()
+MOST_FIELDS: Final = 3000  # a script can pass on a few thousand arguments, and each field is two
+
+
+class Claim:
+    """What proves that an entry is ours: its id, and the delivery count that we gave it.
+
+    Every claim of an entry raises or sets its count, so no proof is good twice; whoever took it over
+    meanwhile has raised it. `pairs` are the fields as they came.
+    """
+
+    __slots__ = ("count", "failed", "fresh", "id", "lease", "pairs")
+
+    def __init__(self, id_: bytes, count: int, pairs: Sequence[bytes], now: float) -> None:
+        self.id = id_
+        self.count = count
+        self.pairs = pairs
+        self.lease = Lease()
+        self.fresh = now  # when the server last heard that it is in work
+        self.failed = 0  # when a try of it first failed here, in milliseconds since 1970
+
+    def again(self, now: float) -> Claim:
+        """The proof for another try of the same entry."""
+        another = Claim(self.id, self.count + 1, self.pairs, now)
+        another.failed = self.failed
+        return another
+
+
+def delivery_of(claim: Claim, stream: str, fields: tuple[bytes, ...]) -> Delivery:
+    """The entry as the engine sees it; its delivery count says which try this is (S4)."""
+    pairs = claim.pairs
+    # Nearly everybody writes the body first.
+    body = pairs[1] if pairs[0] == fields[0] else body_in(pairs, fields)
+    id_ = claim.id.decode("ascii", "replace")
+    return Delivery(
+        b"" if body is None else body,
+        queue=stream,
+        transport=NAME,
+        redelivered=claim.count > 1 or (len(pairs) > 2 and COUNTED in pairs[::2]),
+        counted=claim.count - 1,
+        timestamp=timestamp_of(id_),
+        origin={"stream": stream, "id": id_},
+        handle=claim,
+        lease=claim.lease,
+        open_envelope=open_envelope,
+        raw_envelope=(pairs, fields),
+        unread="" if body is not None else no_body(fields),
+    )
+
+
+def body_in(pairs: Sequence[bytes], fields: tuple[bytes, ...]) -> bytes | None:
+    """The value of the first field that has the body; None if there is none."""
+    names = pairs[::2]
+    for field in fields:
+        if field in names:
+            return pairs[2 * list(names).index(field) + 1]
+    return None
+
+
+def no_body(fields: tuple[bytes, ...]) -> str:
+    wanted = " or ".join(field.decode("utf-8", "replace") for field in fields)
+    return f"the entry has no field {wanted}; --field names another one"
+
+
+def timestamp_of(id_: str) -> int | None:
+    """When it was added, in milliseconds since 1970; an id that its producer chose may be any number."""
+    milliseconds = id_.partition("-")[0]
+    return int(milliseconds) if milliseconds.isdigit() and len(milliseconds) < 19 else None
+
+
+def open_envelope(raw: tuple[Sequence[bytes], tuple[bytes, ...]]) -> Envelope:
+    """The fields other than the body, as headers."""
+    pairs, fields = raw
+    body = body_in(pairs, fields)
+    headers: dict[str, Any] = {}
+    skipped = body is None
+    for name, value in zip(pairs[::2], pairs[1::2], strict=True):
+        if not skipped and name in fields and value is body:
+            skipped = True
+            continue
+        key = name.decode("utf-8", "backslashreplace")
+        headers[key] = _number(value) if key in NUMBERS else _text(value)
+    return Envelope(headers)
+
+
+def _text(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _number(value: bytes) -> int | str | bytes:
+    return int(value) if value.isdigit() and len(value) < 19 else _text(value)
+
+
+def pairs_of(message: Outgoing, field: bytes, without: Iterable[str] = ()) -> list[bytes]:
+    """The fields of an entry, the body first; InvalidMessage if it has more than a script passes on."""
+    left_out = frozenset(without)
+    pairs = [field, message.body]
+    for name, value in message.headers.items():
+        if name not in left_out:
+            pairs += [_encoded(name), _encoded(value)]
+    if len(pairs) > 2 * MOST_FIELDS:
+        raise InvalidMessage(f"the message has more than {MOST_FIELDS} headers")
+    return pairs
+
+
+def described(claim: Claim, facts: Mapping[str, Any]) -> list[bytes]:
+    """The fields of an entry with these of chronicle's own instead of older ones; the others untouched."""
+    own = {name.encode(): _encoded(value) for name, value in facts.items()}
+    kept: list[bytes] = []
+    for name, value in zip(claim.pairs[::2], claim.pairs[1::2], strict=True):
+        if name not in own:
+            kept += [name, value]
+    for name, value in own.items():
+        kept += [name, value]
+    return kept
+
+
+def _encoded(value: Any) -> bytes:
+    """A header as a field: text and bytes as they are, anything else as JSON."""
+    if isinstance(value, bytes):
+        return value
+    try:
+        return value.encode() if isinstance(value, str) else dump(tag(value))
+    except (UnicodeEncodeError, TypeError, ValueError):
+        raise InvalidMessage("a header cannot be written as text") from None

@@ -1,0 +1,251 @@
+"""Entries on their way in: our own pending ones first, then new ones, now and then those of the dead.
+
+Rule 1 (D-12, S3): after every connect our own pending list is read before anything new. What the engine holds
+        is skipped. What is left in a process that has just started was handed out before, so it counts as
+        another try; what is left after a reconnect was never seen here, so it does not.
+Rule 2 (D-7): one question at a time, for as many entries as there is room: what is on its way takes a place.
+Rule 3: nothing waits on the connection that acknowledges. When there is nothing to read, a second connection
+        listens for the next entry (XREAD BLOCK, which takes nothing out of the group); when it rings, we
+        read. So no entry is ever handed to a connection that nobody reads.
+Rule 4 (S8): an entry that was trimmed while it was pending is counted and told; the syncer never sees it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from random import random
+from typing import Final
+
+from chronicle.core.delivery import Delivery
+from chronicle.core.notice import Notice
+from chronicle.errors import ConnectionLost
+from chronicle.transports.redis import scripts
+from chronicle.transports.redis.acks import Acks
+from chronicle.transports.redis.answers import BUSY_GROUP, is_gone, word_of
+from chronicle.transports.redis.choices import Choices
+from chronicle.transports.redis.connection import Answer, Argument, Wire
+from chronicle.transports.redis.dialogue import Dialogue, Then
+from chronicle.transports.redis.entries import FOR_GROUP, Claim, body_in, delivery_of
+from chronicle.transports.redis.keys import Keys
+
+TRIMMED: Final = "redis.lost_trimmed"
+CLAIMED: Final = "redis.claimed"
+GROUP_MADE: Final = "redis.group_recreated"
+NOT_OURS: Final = "redis.other_group"
+BEGINNING: Final = b"0-0"
+BLOCK: Final = 5000  # milliseconds that the second connection listens at a time
+LOOK: Final = 1.0  # seconds between two reads of a stream that is silent: the group may have been deleted
+VAIN: Final = 0.05  # seconds: of many that hear one entry, one gets it; the others wait a moment (R-001-26)
+SWEEP: Final = (1.0, 15.0)  # seconds between two searches for what the dead left, at least and at most
+STEP: Final = 0.1  # seconds between two steps of such a search
+MOST: Final = 100  # entries that a step takes over
+
+
+class Intake:
+    """What comes from one stream for one consumer of a group."""
+
+    def __init__(
+        self,
+        keys: Keys,
+        group: str,
+        choices: Choices,
+        prefetch: int,
+        held: dict[bytes, Claim],
+        acks: Acks,
+        notices: deque[Notice],
+        *,
+        luck: Callable[[], float] = random,
+    ) -> None:
+        self.ready: deque[Delivery] = deque()
+        self.rereading = True  # our own pending list has not been read to its end
+        self._keys = keys
+        self._group = group
+        self._fields = choices.fields
+        self._start = choices.start
+        self._claim_after = round(choices.claim_idle * 1000)
+        self._sweep_every = min(max(choices.claim_idle / 2, SWEEP[0]), SWEEP[1])
+        self._enough = -(-prefetch // 4)  # fewer are not worth a question, unless there is room for no more
+        self._prefetch = prefetch
+        self._held = held
+        self._acks = acks
+        self._notices = notices
+        self._luck = luck
+        self._now = 0.0
+        self._adopting = True  # what is in our pending list is from an earlier process
+        self._reset()
+
+    def _reset(self) -> None:
+        self._asked = 0  # entries that may be on their way
+        self._after = BEGINNING
+        self._hungry = True  # there may be more to read right now
+        self._newest: bytes | None = None  # as of just before the question that is under way
+        self._listening = False
+        self._rang = False
+        self._listen_at = self._look_at = 0.0
+        self._sweep_at = self._now
+        self._cursor: bytes = BEGINNING
+
+    def begin(self, dialogue: Dialogue, bell: Wire, consumer: str, *, new_name: bool, now: float) -> None:
+        """There is a new connection; with a new name, its pending entries are from an earlier process."""
+        self._dialogue, self._bell, self._consumer, self._now = dialogue, bell, consumer, now
+        self._adopting = self._adopting or new_name
+        self.rereading = True
+        self._reset()
+
+    # --- asking -------------------------------------------------------------------------------------
+
+    def plan(self, room: int, now: float) -> None:
+        """Ask for what there is room for."""
+        self._now = now
+        free = room - len(self.ready)
+        if self._asked or free <= 0 or not self._is_worth_it(room, free):
+            return
+        if self.rereading:
+            self._asked = free
+            raising = 1 if self._adopting else 0
+            self._run(self._reread, scripts.OWN_PENDING, self._after, free, raising)
+        elif now >= self._sweep_at:
+            wanted = min(free, MOST)
+            self._asked = wanted
+            self._sweep_at = now + self._sweep_every
+            self._run(self._taken_over, scripts.TAKE_OVER, self._claim_after, self._cursor, wanted)
+        elif self._hungry or (self._listening and now >= self._look_at):
+            self._read(free)
+        elif not self._listening and now >= self._listen_at:
+            self._dialogue.script(self._saw_newest, scripts.NEWEST, (self._keys.stream,))
+            self._read(free)
+
+    def _is_worth_it(self, room: int, free: int) -> bool:
+        in_engine = len(self._held) - len(self.ready)
+        return free >= self._enough or room + in_engine < self._prefetch
+
+    def _run(self, then: Then, script: str, *arguments: Argument) -> None:
+        mine = (self._group, self._consumer)
+        self._dialogue.script(then, script, (self._keys.stream,), *mine, *arguments, failed=self._failed)
+
+    def _read(self, number: int) -> None:
+        self._asked = number
+        command = ("XREADGROUP", "GROUP", self._group, self._consumer, "COUNT", number)
+        self._dialogue.ask(self._came, *command, "STREAMS", self._keys.stream, ">", failed=self._failed)
+
+    # --- the answers --------------------------------------------------------------------------------
+
+    def _saw_newest(self, answer: Answer) -> None:
+        self._newest = answer
+
+    def _came(self, answer: Answer) -> None:
+        """New entries, or none."""
+        wanted, self._asked = self._asked, 0
+        newest, self._newest = self._newest, None
+        self._look_at = self._now + LOOK
+        entries = answer[0][1] if answer else ()
+        for id_, pairs in entries:
+            self._take(id_, 1, pairs)
+        self._hungry = len(entries) == wanted
+        if entries:
+            self._rang = False
+        elif newest is not None:
+            if self._rang:
+                self._rang = False
+                self._listen_at = self._now + self._luck() * VAIN
+            else:
+                self._listen(newest)
+
+    def _reread(self, answer: Answer) -> None:
+        self._asked = 0
+        last, entries, gone = answer
+        for id_, count, pairs in entries:
+            self._take(id_, count, pairs)
+        self._tell_of_trimmed(gone)
+        if last is None:
+            self.rereading = self._adopting = False
+        else:
+            self._after = last
+
+    def _taken_over(self, answer: Answer) -> None:
+        self._asked = 0
+        self._cursor, entries, gone = answer
+        for id_, count, pairs in entries:
+            self._take(id_, count, pairs)
+        self._tell_of_trimmed(gone)
+        if self._cursor != BEGINNING:
+            self._sweep_at = self._now + STEP
+        if entries:
+            text = f"entries taken over from consumers that are gone: {len(entries)}"
+            self._notices.append(Notice(CLAIMED, logging.WARNING, text, {"count": len(entries)}))
+
+    def _take(self, id_: bytes, count: int, pairs: list[bytes]) -> None:
+        claim = self._held.get(id_)
+        if claim is not None:
+            claim.count = count  # it is in work; only its count may be another
+            return
+        if len(pairs) > 2 and self._is_for_others(pairs):
+            self._acks.add((id_,))
+            return
+        self._held[id_] = claim = Claim(id_, count, pairs, self._now)
+        self.ready.append(delivery_of(claim, self._keys.stream, self._fields))
+
+    def _is_for_others(self, pairs: list[bytes]) -> bool:
+        """Whether another group put it back on the stream for another try: to us it is no news."""
+        meant = body_in(pairs, (FOR_GROUP,))
+        if meant is None or meant == self._group.encode():
+            return False
+        text = "an entry was passed over: another group's dead letter or retry came back to the stream"
+        self._notices.append(Notice(NOT_OURS, logging.DEBUG, text))
+        return True
+
+    def again(self, claim: Claim) -> None:
+        """Hand this one out once more, with its new count."""
+        self._held[claim.id] = another = claim.again(self._now)
+        self.ready.append(delivery_of(another, self._keys.stream, self._fields))
+
+    def _tell_of_trimmed(self, gone: list[bytes]) -> None:
+        if gone:
+            text = (
+                "entries that were deleted or trimmed from the stream while they were pending, and are lost "
+                f"(let producers keep more: MAXLEN): {len(gone)}"
+            )
+            self._notices.append(Notice(TRIMMED, logging.ERROR, text, {"count": len(gone)}))
+
+    # --- listening ----------------------------------------------------------------------------------
+
+    def _listen(self, newest: bytes) -> None:
+        self._bell.put("XREAD", "COUNT", 1, "BLOCK", BLOCK, "STREAMS", self._keys.stream, newest)
+        self._bell.flush()
+        self._listening = True
+
+    def serve_bell(self) -> None:
+        """See whether it rang. Raises ConnectionLost."""
+        for answer in self._bell.take():
+            self._listening = False
+            if isinstance(answer, Exception):
+                raise ConnectionLost(str(self._bell.trouble(answer)))
+            if answer:
+                self._rang = True
+        self._bell.look(BLOCK / 1000 + LOOK * 10)
+
+    # --- a group that is gone -----------------------------------------------------------------------
+
+    def _failed(self, error: Exception) -> None:
+        """Make the group again if it was deleted (S7); anything else ends the connection."""
+        self._asked = 0
+        if not is_gone(error):
+            raise self._dialogue.end(error)
+        # From the beginning: whatever was added since must not be passed over.
+        command = ("XGROUP", "CREATE", self._keys.stream, self._group, "0", "MKSTREAM")
+        self._dialogue.ask(self._made, *command, failed=self._not_made)
+
+    def _made(self, _answer: Answer) -> None:
+        text = (
+            f"the stream {self._keys.stream!r} or its group {self._group!r} was deleted: what was unread or "
+            "in work is gone with it; the group was created again and begins with the oldest entry"
+        )
+        self._notices.append(Notice(GROUP_MADE, logging.ERROR, text))
+        self._reset()
+
+    def _not_made(self, error: Exception) -> None:
+        if word_of(error) != BUSY_GROUP:  # another consumer was faster
+            raise self._dialogue.end(error)
+        self._reset()

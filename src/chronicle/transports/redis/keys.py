@@ -1,0 +1,44 @@
+"""The keys of one queue in Redis. They share the stream's hash slot in a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chronicle.core.topology import dead_letter_queue
+from chronicle.errors import SettingError
+from chronicle.transports.redis.address import Address, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """A stream, and what belongs to it."""
+
+    stream: str
+
+    @property
+    def dead_letters(self) -> str:
+        """A stream."""
+        return dead_letter_queue(self.stream)
+
+    @property
+    def waiting(self) -> str:
+        """A sorted set of entries, by the time at which they go back to the stream."""
+        return f"{self.stream}.retry"
+
+    def lease(self, group: str, consumer: str = "") -> str:
+        """Who uses a consumer's name: a token that expires."""
+        return f"{self.stream}.lease.{group}.{consumer}"
+
+
+def check_slot(address: Address, *names: str) -> None:
+    """SettingError if a cluster would keep the keys of this queue on different nodes (S6)."""
+    if address.kind is not Kind.CLUSTER:
+        return
+    for name in names:
+        _, opening, rest = name.partition("{")
+        tag, closing, _ = rest.partition("}")
+        if not (opening and closing and tag):
+            raise SettingError(
+                f"in a cluster, {name!r} and its dead letters may be on different nodes",
+                f"put a hash tag into the name, for example {{{name}}}",
+            )

@@ -1,0 +1,222 @@
+"""What Redis does in one step: Lua, sent whole with EVAL.
+
+Rule 1 (S6): whatever could lose an entry or keep it twice, if a process or a connection ended in between, is
+        one script. An XADD comes before the XACK or XDEL it belongs to: a script that fails has changed
+        nothing.
+Rule 2: a verdict is carried out only for an entry that is still ours: pending, with our name and the delivery
+        count that we gave it. Otherwise the script says so: 0 when it is not pending, -1 when another has it.
+Rule 3: scripts are rare (an acknowledged message needs none), so they are sent with their text each time: no
+        SCRIPT LOAD, and a restarted server knows them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# KEYS: stream … ARGV: group, consumer, id, count …
+_MINE: Final = """
+local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1)
+if #pending == 0 then return 0 end
+if pending[1][2] ~= ARGV[2] or pending[1][4] ~= tonumber(ARGV[4]) then return -1 end
+"""
+
+# KEYS: stream, dead letters. ARGV: group, consumer, id, count, field, value …
+DEAD_LETTER: Final = (
+    _MINE
+    + """
+redis.call('XADD', KEYS[2], '*', unpack(ARGV, 5))
+redis.call('XACK', KEYS[1], ARGV[1], ARGV[3])
+return 1
+"""
+)
+
+# KEYS: stream, waiting entries. ARGV: group, consumer, id, count, milliseconds, field, value …
+WAIT: Final = (
+    _MINE
+    + """
+local now = redis.call('TIME')
+local due = now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[5]
+redis.call('ZADD', KEYS[2], due, cmsgpack.pack({ARGV[3], {unpack(ARGV, 6)}}))
+redis.call('XACK', KEYS[1], ARGV[1], ARGV[3])
+return 1
+"""
+)
+
+# KEYS: stream. ARGV: group, consumer, id, count, the new count
+TRY_AGAIN: Final = (
+    _MINE
+    + """
+redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[3], 'RETRYCOUNT', ARGV[5], 'JUSTID')
+return 1
+"""
+)
+
+# Give entries back as they came, free for whoever looks next. KEYS: stream.
+# ARGV: group, consumer, idle milliseconds, id, count, the count it goes back with, id …
+GIVE_BACK: Final = """
+local given = 0
+for i = 4, #ARGV, 3 do
+  local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)
+  if #pending > 0 and pending[1][2] == ARGV[2] and pending[1][4] == tonumber(ARGV[i + 1]) then
+    redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[i],
+               'IDLE', ARGV[3], 'RETRYCOUNT', ARGV[i + 2], 'JUSTID')
+    given = given + 1
+  end
+end
+return given
+"""
+
+# Say that these are in work, and that the name is in use. KEYS: stream, lease.
+# ARGV: group, consumer, token, milliseconds, id, count, id …  Returns the ids that are no longer ours.
+KEEP_FRESH: Final = """
+local holder = redis.call('GET', KEYS[2])
+if holder and holder ~= ARGV[3] then return redis.error_reply('TAKEN another process uses this name') end
+redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
+local gone = {}
+for i = 5, #ARGV, 2 do
+  local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)
+  if #pending > 0 and pending[1][2] == ARGV[2] and pending[1][4] == tonumber(ARGV[i + 1]) then
+    redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[i], 'JUSTID')
+  else
+    gone[#gone + 1] = ARGV[i]
+  end
+end
+return gone
+"""
+
+# What a list of pending ids holds. An id whose entry was trimmed is acknowledged: nothing is left of it.
+_CONTENTS: Final = """
+local function contents(ids, raise, out, gone)
+  for _, id in ipairs(ids) do
+    local pending = redis.call('XPENDING', KEYS[1], ARGV[1], id, id, 1)
+    local entry = redis.call('XRANGE', KEYS[1], id, id)
+    if #entry == 0 then
+      redis.call('XACK', KEYS[1], ARGV[1], id)
+      gone[#gone + 1] = id
+    elseif #pending > 0 then
+      local count = pending[1][4]
+      if raise then
+        count = count + 1
+        redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, id, 'RETRYCOUNT', count, 'JUSTID')
+      end
+      out[#out + 1] = {id, count, entry[1][2]}
+    end
+  end
+end
+"""
+
+# Our own pending entries after an id. KEYS: stream.
+# ARGV: group, consumer, after, how many, whether to raise the count (0, 1)
+# Returns the last id that was looked at (false: that was all), the entries, and the ids that were trimmed.
+OWN_PENDING: Final = (
+    _CONTENTS
+    + """
+local ids, out, gone = {}, {}, {}
+for _, pending in ipairs(redis.call('XPENDING', KEYS[1], ARGV[1], '(' .. ARGV[3], '+', ARGV[4], ARGV[2])) do
+  ids[#ids + 1] = pending[1]
+end
+contents(ids, ARGV[5] == '1', out, gone)
+return {ids[#ids] or false, out, gone}
+"""
+)
+
+# Take over what others have not touched for long. KEYS: stream.
+# ARGV: group, consumer, milliseconds, cursor, how many
+# Returns the next cursor, the entries, and the ids that were trimmed.
+TAKE_OVER: Final = (
+    _CONTENTS
+    + """
+local out, gone = {}, {}
+local found = redis.call('XAUTOCLAIM', KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4],
+                         'COUNT', ARGV[5], 'JUSTID')
+for _, id in ipairs(found[3] or {}) do gone[#gone + 1] = id end
+contents(found[2], true, out, gone)
+return {found[1], out, gone}
+"""
+)
+
+# Put what has waited long enough back on the stream. KEYS: stream, waiting entries. ARGV: how many
+# Returns how many were put back, and the milliseconds until the next is due (-1: none waits).
+PUT_BACK: Final = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, ARGV[1])
+for _, member in ipairs(due) do
+  redis.call('XADD', KEYS[1], '*', unpack(cmsgpack.unpack(member)[2]))
+  redis.call('ZREM', KEYS[2], member)
+end
+local next = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+return {#due, next[2] and math.max(0, next[2] - now) or -1}
+"""
+
+# The newest id of a stream. KEYS: stream
+NEWEST: Final = """
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+return last[1] and last[1][1] or '0-0'
+"""
+
+# How much there is for a group. KEYS: stream, waiting entries.
+# ARGV: group, our name, what a lease's name begins with
+# Returns: unread (-1: some, but Redis cannot tell how many), pending, waiting, pending of consumers that are
+# not alive, and how many were trimmed before the group read them.
+DEPTH: Final = """
+local function fields(list)
+  local found = {}
+  for i = 1, #list, 2 do found[list[i]] = list[i + 1] end
+  return found
+end
+local function parts(id)
+  local first, second = string.match(id, '^(%d+)-(%d+)$')
+  return tonumber(first), tonumber(second)
+end
+local function later(one, other)
+  local a, b = parts(one)
+  local c, d = parts(other)
+  return a > c or (a == c and b > d)
+end
+local group
+for _, one in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  local found = fields(one)
+  if found['name'] == ARGV[1] then group = found end
+end
+if not group then return redis.error_reply('NOGROUP there is no such group') end
+local stream = fields(redis.call('XINFO', 'STREAM', KEYS[1]))
+local read, length = group['last-delivered-id'], stream['length']
+local unread, trimmed = 0, 0
+if length > 0 and later(stream['last-entry'][1], read) then
+  if later(stream['first-entry'][1], read) then
+    unread = length
+    local added, seen = stream['entries-added'], group['entries-read']
+    if added and seen and stream['max-deleted-entry-id'] == '0-0' then
+      trimmed = math.max(0, added - length - seen)
+    end
+  else
+    unread = group['lag'] or -1
+  end
+end
+local orphaned = 0
+for _, one in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+  local found = fields(one)
+  local alive = found['name'] == ARGV[2] or redis.call('EXISTS', ARGV[3] .. found['name']) == 1
+  if not alive then orphaned = orphaned + found['pending'] end
+end
+return {unread, group['pending'], redis.call('ZCARD', KEYS[2]), orphaned, trimmed}
+"""
+
+# Let go of a consumer's name. KEYS: stream, lease. ARGV: group, consumer, token
+LEAVE: Final = """
+if redis.call('GET', KEYS[2]) == ARGV[3] then redis.call('DEL', KEYS[2]) end
+local own = redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2])
+if #own == 0 then redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2]) end
+return #own
+"""
+
+# Take an entry out of one stream and put a message on another, or at the end of the same. KEYS: from, to.
+# ARGV: group (empty: none), id, field, value …  Returns 0 when it was gone already.
+MOVE: Final = """
+if #redis.call('XRANGE', KEYS[1], ARGV[2], ARGV[2]) == 0 then return 0 end
+redis.call('XADD', KEYS[2], '*', unpack(ARGV, 3))
+if ARGV[1] ~= '' then redis.call('XACK', KEYS[1], ARGV[1], ARGV[2]) end
+redis.call('XDEL', KEYS[1], ARGV[2])
+return 1
+"""
