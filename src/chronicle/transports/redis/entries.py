@@ -77,11 +77,13 @@ def delivery_of(claim: Claim, stream: str, fields: tuple[bytes, ...]) -> Deliver
 
 def body_in(pairs: Sequence[bytes], fields: tuple[bytes, ...]) -> bytes | None:
     """The value of the first field that has the body; None if there is none."""
-    names = pairs[::2]
-    for field in fields:
-        if field in names:
-            return pairs[2 * list(names).index(field) + 1]
-    return None
+    place = _place_of_body(pairs, fields)
+    return None if place is None else pairs[2 * place + 1]
+
+
+def _place_of_body(pairs: Sequence[bytes], fields: tuple[bytes, ...]) -> int | None:
+    names = list(pairs[::2])
+    return next((names.index(field) for field in fields if field in names), None)
 
 
 def no_body(fields: tuple[bytes, ...]) -> str:
@@ -98,15 +100,12 @@ def timestamp_of(id_: str) -> int | None:
 def open_envelope(raw: tuple[Sequence[bytes], tuple[bytes, ...]]) -> Envelope:
     """The fields other than the body, as headers."""
     pairs, fields = raw
-    body = body_in(pairs, fields)
+    body = _place_of_body(pairs, fields)
     headers: dict[str, Any] = {}
-    skipped = body is None
-    for name, value in zip(pairs[::2], pairs[1::2], strict=True):
-        if not skipped and name in fields and value is body:
-            skipped = True
-            continue
-        key = name.decode("utf-8", "backslashreplace")
-        headers[key] = _number(value) if key in NUMBERS else _text(value)
+    for place, (name, value) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
+        if place != body:
+            key = name.decode("utf-8", "backslashreplace")
+            headers[key] = _number(value) if key in NUMBERS else _text(value)
     return Envelope(headers)
 
 
