@@ -38,7 +38,8 @@ def check_slot(address: Address, *names: str) -> None:
         _, opening, rest = name.partition("{")
         tag, closing, _ = rest.partition("}")
         if not (opening and closing and tag):
+            plain = name.replace("{", "").replace("}", "") or "orders"
             raise SettingError(
                 f"in a cluster, {name!r} and its dead letters may be on different nodes",
-                f"put a hash tag into the name, for example {{{name}}}",
+                f"put a hash tag into the name, for example {{{plain}}}",
             )
