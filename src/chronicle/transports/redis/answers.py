@@ -7,6 +7,7 @@ Rule 2: the server's text is shown only as its first word, or in words of ours: 
 
 from __future__ import annotations
 
+import re
 import ssl
 from typing import Final
 
@@ -39,9 +40,15 @@ PASSING: Final = {
 }
 
 
+# Before Redis 7, an error inside a script is an ERR that quotes it behind the line of the script.
+_IN_SCRIPT: Final = re.compile(r"ERR Error running script .*@user_script: ?\d+: -?([A-Z]{2,20}) ", re.DOTALL)
+
+
 def word_of(error: Exception) -> str:
     """The first word of an error, by which servers name its kind: NOAUTH, READONLY; ERR for any other."""
-    word = str(error).partition(" ")[0]
+    text = str(error)
+    inside = _IN_SCRIPT.match(text)
+    word = inside[1] if inside else text.partition(" ")[0]
     return word if word.isascii() and word.isupper() and len(word) <= 20 else "ERR"
 
 
