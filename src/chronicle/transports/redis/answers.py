@@ -58,6 +58,11 @@ def is_gone(error: Exception) -> bool:
     return word_of(error) == NOGROUP or "no such key" in str(error)
 
 
+def lacks_command(error: Exception) -> bool:
+    """Whether the server does not know the command."""
+    return "unknown command" in str(error).lower()
+
+
 def refusal(error: Exception, address: Address) -> BrokerRefused | None:
     """The server's answer as something the operator must change; None when trying again makes sense."""
     where, text = address.place, str(error)
@@ -89,7 +94,7 @@ def refusal(error: Exception, address: Address) -> BrokerRefused | None:
                 f"{where}: a password was given, but the server has none for this user",
                 "leave the user and CHRONICLE_PASSWORD out",
             )
-        case "ERR" if "unknown command" in text.lower():
+        case "ERR" if lacks_command(error):
             return BrokerRefused(f"{where}: the server lacks a command", "use Redis 6.2 or newer, or Valkey")
         case "ERR" if "DB index" in text or "invalid DB" in text:
             return BrokerRefused(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from redis.crc import key_slot
 
-from chronicle.errors import SettingError
+from chronicle.errors import BrokerRefused, SettingError
 from chronicle.transports.redis.address import address_of
-from chronicle.transports.redis.keys import Keys, check_slot
+from chronicle.transports.redis.keys import Keys, check_move, check_slot
 
 CLUSTER = address_of("redis+cluster://n1,n2")
 
@@ -47,3 +47,14 @@ def test_every_name_is_looked_at() -> None:
 @pytest.mark.parametrize("url", ["redis://box", "redis+sentinel://s1/service"])
 def test_elsewhere_any_name_will_do(url: str) -> None:
     check_slot(address_of(url), "orders", "{}")
+
+
+def test_in_a_cluster_an_entry_moves_only_within_its_slot() -> None:
+    """A script reaches the keys of one slot: the server would answer CROSSSLOT, again and again."""
+    check_move(CLUSTER, "{orders}.dlq", "{orders}")
+    check_move(CLUSTER, "{orders}.dlq", "repair.{orders}")
+    check_move(address_of("redis://box"), "orders.dlq", "repair")
+    with pytest.raises(BrokerRefused) as error:
+        check_move(CLUSTER, "{orders}.dlq", "{repair}")
+    assert "'{orders}.dlq' cannot be moved to '{repair}'" in error.value.problem
+    assert "the same hash tag, {orders}" in error.value.remedy
