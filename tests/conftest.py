@@ -1,4 +1,4 @@
-"""The fixtures that tests share: a broker for the run, brokers to break, and the real command.
+"""The fixtures that tests share: brokers, and the real command.
 
 Rule: nothing starts before the first test that asks for it, and tests of the pure part never ask.
 """
@@ -19,7 +19,6 @@ from support.fixtures import (
     Broker,
     StartChronicle,
     StartCluster,
-    StartNode,
     StartRedis,
     StartSentinels,
 )
@@ -34,7 +33,7 @@ pytest_plugins = ["support.evidence", "support.scheduling", "support.watchdog"]
 
 BROKERS: Final = frozenset(
     {
-        "rabbit", "private_rabbit", "redis_server", "private_redis",
+        "rabbit", "redis_server", "private_redis",
         "redis_sentinels", "private_sentinels", "redis_cluster", "private_cluster",
     }
 )  # fmt: skip
@@ -54,38 +53,35 @@ def _own_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def rabbit() -> Iterator[Broker]:
-    """One RabbitMQ for the whole run; tests keep apart by queue names."""
+def _nodes() -> Iterator[list[RabbitNode]]:
+    """The RabbitMQ of this process, once a test has asked for it."""
+    nodes: list[RabbitNode] = []
+    yield nodes
+    for node in nodes:
+        node.close()
+
+
+@pytest.fixture
+def rabbit(_nodes: list[RabbitNode]) -> Iterator[Broker]:
+    """A RabbitMQ without queues, all for this test: it may stop, freeze and kill the node.
+
+    Whoever does so brings it back; if a test fails on the way, the next one gets another node.
+    """
     url = os.environ.get(FOREIGN)
     if url:
         queues = Queues(url)
         yield Broker(url, queues, None)
         queues.clear()
         return
-    node = RabbitNode()
-    try:
-        node.start()
-        yield Broker(node.url, node.queues, node)
-    finally:
-        node.close()
-
-
-@pytest.fixture(scope="module")
-def private_rabbit() -> Iterator[StartNode]:
-    """Starts nodes that a test may stop, freeze and kill; they end with the module."""
-    if os.environ.get(FOREIGN):
-        pytest.skip(f"needs a node of its own, and {FOREIGN} names a foreign one")
-    nodes: list[RabbitNode] = []
-
-    def start(
-        *, tls: bool = False, wrong_host: bool = False, settings: Mapping[str, str] | None = None
-    ) -> RabbitNode:
-        nodes.append(RabbitNode(tls=tls, wrong_host=wrong_host, settings=settings))
-        return nodes[-1].start()
-
-    yield start
-    for node in nodes:
-        node.close()
+    if not (_nodes and _nodes[-1].is_ready):
+        while _nodes:
+            _nodes.pop().close()
+        _nodes.append(RabbitNode(tls=True))
+        _nodes[-1].start()
+    node = _nodes[-1]
+    yield Broker(node.url, node.queues, node)
+    if node.is_ready:
+        node.delete_queues()
 
 
 @pytest.fixture(scope="session")

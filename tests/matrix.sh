@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the tests on Debian 13, with its RabbitMQ 4 and Python 3.13, in a folder: `matrix.sh run [PYTEST ARGUMENT…]`.
+# Runs the tests on Debian 13, with its RabbitMQ 4, Redis 8 and Python 3.13, in a folder: `matrix.sh run [PYTEST ARGUMENT…]`.
 # `matrix.sh remove` deletes that folder. The first run fetches about 400 MB, later ones reuse them.
 # What it mounts is in a mount namespace of its own: nobody else sees it, and it is gone however the run ends.
 set -eu
@@ -9,10 +9,12 @@ PATH=$PATH:/usr/sbin:/sbin
 MATRIX=${MATRIX:-.matrix}
 WORKERS=${WORKERS:-4}
 RELEASE=trixie
-PACKAGES=rabbitmq-server,python3-venv,ca-certificates
+PACKAGES=rabbitmq-server,redis-server,redis-sentinel,redis-tools,python3-venv,ca-certificates
 ROOT=$MATRIX/$RELEASE
 HALF=$MATRIX/$RELEASE.half
 LOG=$MATRIX/debootstrap.log
+# What a folder was made of; one that was made of something else is made again.
+LISTED=chronicle.packages
 
 fail() {
     printf '%s\n' "$*" >&2
@@ -31,7 +33,7 @@ run() {
         "run the matrix on a machine of its own, or in a container that has the capability SYS_ADMIN."
     mkdir -p "$MATRIX"
     lock
-    if [ ! -d "$ROOT" ]; then
+    if [ "$(cat "$ROOT/$LISTED" 2>/dev/null)" != "$PACKAGES" ]; then
         sh tests/setup.sh debootstrap
         unshare --mount sh tests/matrix.sh build
     fi
@@ -61,6 +63,8 @@ build() {
         fail "debootstrap could not make Debian $RELEASE; its last lines are above, all of them in $LOG." \
             "If the mirror of apt does not have $RELEASE, name another one with make matrix MIRROR=http://…"
     fi
+    printf '%s' "$PACKAGES" >"$HALF/$LISTED"
+    discard "$ROOT"
     mv "$HALF" "$ROOT"
 }
 
@@ -97,8 +101,9 @@ enter() {
         PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -euc '
             cd /chronicle
             sh tests/setup.sh python
-            printf "Debian %s, %s, RabbitMQ %s\n" "$(cat /etc/debian_version)" "$(python3 --version)" \
-                "$(dpkg-query --show --showformat "\${Version}" rabbitmq-server)"
+            printf "Debian %s, %s, RabbitMQ %s, Redis %s\n" "$(cat /etc/debian_version)" "$(python3 --version)" \
+                "$(dpkg-query --show --showformat "\${Version}" rabbitmq-server)" \
+                "$(dpkg-query --show --showformat "\${Version}" redis-server)"
             exec sh tests/run.sh "$@"
         ' sh "$@"
 }

@@ -6,8 +6,10 @@ cd "$(dirname "$0")/.."
 
 NOTHING_SELECTED=5
 
-# Where Python may not keep bytecode, every command that a test starts would compile chronicle anew.
-.venv/bin/python -m compileall -q src cli syncers tests
+# What is compiled once, every command that a test starts and every process of pytest would compile anew.
+unset PYTHONDONTWRITEBYTECODE
+.venv/bin/python -m compileall -q src cli syncers
+.venv/bin/pytest --collect-only -q "$@" >/dev/null || true
 
 run() {
     workers=$1

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Sets up what `make` needs on a fresh machine: `setup.sh python` makes .venv, `setup.sh brokers` finds or
-# installs RabbitMQ, `setup.sh debootstrap` that tool. As root on Debian it installs what is missing; otherwise it says what to install.
+# installs RabbitMQ and Redis, `setup.sh debootstrap` that tool. As root on Debian it installs what is missing;
+# otherwise it says what to install.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -16,8 +17,8 @@ can_install() {
 }
 
 # A Debian package starts its service when installed, unless this file says no.
-install_package() {
-    printf 'Installing %s …\n' "$1" >&2
+install_packages() {
+    printf 'Installing %s …\n' "$*" >&2
     policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
         trap 'rm -f "$policy"' EXIT
@@ -28,9 +29,9 @@ install_package() {
     log=$(mktemp)
     apt="apt-get -qq -o DPkg::Lock::Timeout=300"
     if ! { DEBIAN_FRONTEND=noninteractive $apt update &&
-        DEBIAN_FRONTEND=noninteractive $apt install -y --no-install-recommends "$1"; } >"$log" 2>&1; then
+        DEBIAN_FRONTEND=noninteractive $apt install -y --no-install-recommends "$@"; } >"$log" 2>&1; then
         tail -n 15 "$log" >&2
-        fail "apt-get could not install $1; its last lines are above."
+        fail "apt-get could not install $*; its last lines are above."
     fi
     rm -f "$log"
 }
@@ -41,7 +42,7 @@ set_up_python() {
         fail "chronicle needs Python 3.11 or newer; $PYTHON is $("$PYTHON" --version 2>&1). Try make PYTHON=python3.13."
     if ! "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; then
         can_install || fail "Python's venv module is missing: install the package python3-venv, then run make again."
-        install_package python3-venv
+        install_packages python3-venv
     fi
     # An environment that was moved, or whose Python is gone, cannot be repaired.
     .venv/bin/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
@@ -53,17 +54,22 @@ set_up_python() {
 }
 
 set_up_brokers() {
-    [ -z "${CHRONICLE_TEST_AMQP_URL:-}" ] || return 0
-    [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] && return 0
-    can_install || fail "The tests need RabbitMQ: install the package rabbitmq-server (it need not run)," \
-        "or set CHRONICLE_TEST_AMQP_URL to a broker they may use."
-    install_package rabbitmq-server
+    if [ -z "${CHRONICLE_TEST_AMQP_URL:-}" ] && [ ! -x /usr/lib/rabbitmq/bin/rabbitmq-server ]; then
+        can_install || fail "The tests need RabbitMQ: install the package rabbitmq-server (it need not run)," \
+            "or set CHRONICLE_TEST_AMQP_URL to a broker they may use."
+        install_packages rabbitmq-server
+    fi
+    if ! { command -v redis-server && command -v redis-sentinel && command -v redis-cli; } >/dev/null; then
+        can_install || fail "The tests need Redis: install the packages redis-server and redis-sentinel" \
+            "(they need not run)."
+        install_packages redis-server redis-sentinel
+    fi
 }
 
 set_up_debootstrap() {
     command -v debootstrap >/dev/null && return 0
     can_install || fail "The matrix needs debootstrap: install the package debootstrap."
-    install_package debootstrap
+    install_packages debootstrap
 }
 
 case "${1:-}" in

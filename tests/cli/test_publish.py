@@ -16,7 +16,7 @@ from chronicle.core.record import dump, to_record
 from chronicle.engine.publication import in_batches
 from chronicle.transports.batches import BATCH, BATCH_BYTES
 from support.cli import PROGRAM, run
-from support.fixtures import Broker, StartNode
+from support.fixtures import Broker
 from support.waiting import wait_for
 
 
@@ -167,9 +167,9 @@ def test_refused_in_the_middle_ends_with_one_and_the_exact_count(
     rabbit.queues.delete(queue)
 
 
-def test_tls_is_always_verified(tmp_path: Path, lines: Path, private_rabbit: StartNode) -> None:
+def test_tls_is_always_verified(tmp_path: Path, lines: Path, rabbit: Broker) -> None:
     """Z9: an unknown authority, a missing client certificate and a wrong port are refused."""
-    node = private_rabbit(tls=True)
+    node = rabbit.node
     assert node.certs is not None
     queue = node.queues.declare(node.queues.name())
     client = ("--tls-cert", str(node.certs.client.cert), "--tls-key", str(node.certs.client.key))

@@ -11,6 +11,7 @@ import pytest
 from chronicle.transports.seam import Transport
 from conformance.harness import Broker, LocalBroker, MemoryBroker, opened
 from conformance.rabbitmq import RabbitBroker
+from conformance.redis import RedisBroker, in_cluster, one_server, with_sentinels, with_tls
 from support.proxy import Proxy
 
 
@@ -27,6 +28,10 @@ BROKERS: Final[Mapping[str, Callable[[pytest.FixtureRequest, Path], Broker]]] = 
     "memory": lambda request, folder: MemoryBroker(),
     "rabbitmq-classic": lambda request, folder: rabbitmq(request, quorum=False),
     "rabbitmq-quorum": lambda request, folder: rabbitmq(request, quorum=True),
+    "redis": lambda request, folder: RedisBroker(one_server(request)),
+    "redis-tls": lambda request, folder: RedisBroker(with_tls(request)),
+    "redis-sentinel": lambda request, folder: RedisBroker(with_sentinels(request)),
+    "redis-cluster": lambda request, folder: RedisBroker(in_cluster(request)),
 }
 
 

@@ -171,11 +171,11 @@ def test_an_unknown_queue_is_refused_with_a_remedy(broker: Broker) -> None:
     """D-9."""
     if not broker.misses_queues:
         pytest.skip("every queue is known here")
-    broker.new_queue()
-    transport = broker.make_transport("test.nobody-made-this")
+    unknown = f"{broker.new_queue()}.nobody-made-this"
+    transport = broker.make_transport(unknown)
     with pytest.raises(BrokerRefused) as refused:
         opened(transport)
-    assert "test.nobody-made-this" in refused.value.problem
+    assert unknown in refused.value.problem
     assert refused.value.remedy
     transport.close()
 
@@ -272,14 +272,10 @@ def test_two_consumers_share_a_queue_without_overlap(broker: Broker, consume: Co
     assert sorted(got) == sorted(bodies)
 
 
-def test_a_lost_connection_is_told_and_the_message_comes_again(broker: Broker, consume: Consume) -> None:
-    """R-000-41."""
+def lose_connection(broker: Broker, transport: Transport) -> None:
+    """Cut it off, wait until it says so, and open it again."""
     if broker.lose_connection is None:
         pytest.skip("nothing to lose")
-    queue = broker.new_queue()
-    broker.publish(queue, [b"precious"])
-    transport = consume(queue)
-    (held,) = take(transport, 1)
     broker.lose_connection(transport)
 
     def told() -> bool:
@@ -292,8 +288,68 @@ def test_a_lost_connection_is_told_and_the_message_comes_again(broker: Broker, c
     wait_for(told, PATIENCE, "the loss to be told", every=0)
     transport.close(Closing.LOST)
     opened(transport)
+
+
+def test_a_lost_connection_is_told_and_the_message_comes_again(broker: Broker, consume: Consume) -> None:
+    """R-000-41: unless a late verdict still counts, and then nothing comes twice."""
+    queue = broker.new_queue()
+    broker.publish(queue, [b"precious"])
+    transport = consume(queue)
+    (held,) = take(transport, 1)
+    lose_connection(broker, transport)
+    if transport.promises.late_results:
+        assert nothing_comes(transport)
+        return
     assert settle(transport, verdict(held, Action.ACK)) == [Fate.STALE]
     assert [delivery.body for delivery in take(transport, 1)] == [b"precious"]
+
+
+@pytest.mark.parametrize("action", [Action.ACK, Action.DROP, Action.REQUEUE, Action.DEAD_LETTER])
+def test_a_late_verdict_counts_where_that_is_promised(
+    broker: Broker, consume: Consume, action: Action
+) -> None:
+    """Seam: what was received before a loss is settled after it, once, like anything else."""
+    queue = broker.new_queue()
+    broker.publish(queue, [b"precious"])
+    transport = consume(queue)
+    if not transport.promises.late_results:
+        pytest.skip("what a lost connection held comes again")
+    (held,) = take(transport, 1)
+    for _ in range(2):
+        lose_connection(broker, transport)
+    broker.publish(queue, [b"next"])
+    (after,) = take(transport, 1)
+    assert after.body == b"next"
+    assert settle(transport, verdict(held, action), verdict(after, Action.ACK)) == [Fate.DONE, Fate.DONE]
+    if action is Action.REQUEUE:
+        (again,) = take(transport, 1)
+        assert (again.body, again.attempts) == (b"precious", 2)
+        settle(transport, verdict(again, Action.ACK))
+    transport.close()
+    opened(transport)
+    assert nothing_comes(transport)
+    dead = [b"precious"] if action is Action.DEAD_LETTER else []
+    assert broker.dead_letters(queue) == dead
+
+
+def test_verdicts_that_a_loss_overtook_are_carried_out_once(broker: Broker, consume: Consume) -> None:
+    """Seam: whether the broker had them or not, nothing comes again and no dead letter is doubled."""
+    queue = broker.new_queue()
+    broker.publish(queue, [b"ack", b"dead"])
+    transport = consume(queue)
+    if not transport.promises.late_results:
+        pytest.skip("what a lost connection held comes again")
+    acked, dead = take(transport, 2)
+    work = [verdict(acked, Action.ACK), verdict(dead, Action.DEAD_LETTER)]
+    transport.settle(work)
+    lose_connection(broker, transport)
+    again = [one for one in work if one.fate is Fate.OPEN]  # as the engine does it
+    assert set(settle(transport, *again)) <= {Fate.DONE}
+    assert nothing_comes(transport)
+    transport.close()
+    opened(transport)
+    assert nothing_comes(transport)
+    assert broker.dead_letters(queue) == [b"dead"]
 
 
 def test_close_may_be_called_at_any_time(broker: Broker) -> None:

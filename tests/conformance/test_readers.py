@@ -12,9 +12,11 @@ from typing import Final
 import pytest
 
 from chronicle.core.delivery import Delivery
+from chronicle.core.topology import QueueOptions
 from chronicle.errors import BrokerRefused, ConnectionLost
-from chronicle.transports.catalog import open_publisher, open_reader
+from chronicle.transports.catalog import declare_topology, open_publisher, open_reader
 from chronicle.transports.seam import Closing, Connector, Outgoing, Reader, Reading
+from conformance.redis import RedisPlace, in_cluster, one_server, with_sentinels, with_tls
 from support.waiting import wait_for
 
 
@@ -27,10 +29,18 @@ def at_rabbit(request: pytest.FixtureRequest, *, quorum: bool) -> Connector:
     return Connector(queues.url, queues.declare(queues.name("reader"), quorum=quorum))
 
 
+def at_redis(place: RedisPlace) -> Connector:
+    return place.connector(place.streams.make(place.streams.name("reader")))
+
+
 PLACES: Final[Mapping[str, Callable[[pytest.FixtureRequest, Path], Connector]]] = {
     "local": in_file,
     "rabbitmq-classic": lambda request, _: at_rabbit(request, quorum=False),
     "rabbitmq-quorum": lambda request, _: at_rabbit(request, quorum=True),
+    "redis": lambda request, _: at_redis(one_server(request)),
+    "redis-tls": lambda request, _: at_redis(with_tls(request)),
+    "redis-sentinel": lambda request, _: at_redis(with_sentinels(request)),
+    "redis-cluster": lambda request, _: at_redis(in_cluster(request)),
 }
 Open = Callable[[], Reader]
 
@@ -166,6 +176,42 @@ def test_a_stop_ends_the_opening(connector: Connector) -> None:
     reader.open(lambda: True)
     assert reader.read(1, 0.0) is None
     reader.close()
+
+
+def test_what_is_moved_is_in_the_other_queue_and_in_this_one_no_longer(
+    connector: Connector, opened: Open
+) -> None:
+    """Seam: in one step; the order and every byte stay, and what was gone already is not named."""
+    put(connector, *SENT)
+    reader = opened()
+    if not reader.moves:
+        pytest.skip("whoever wants to move here publishes and removes")
+    other = replace(connector, queue=f"{connector.queue}.dlq", declare=QueueOptions())
+    declare_topology(other)
+    found = rest(reader)
+    reader.remove(found[:1])
+    batch = [(one, Outgoing(one.body, {"mark": "moved"})) for one in found[:12]]
+    assert list(reader.move(batch, other.queue)) == found[1:12]
+    assert list(reader.move(batch, other.queue)) == []
+    reader.close()
+    assert bodies(opened, len(SENT) - 12) == SENT[12:]
+    moved = open_reader(other, Reading())
+    moved.open(lambda: False)
+    there = rest(moved)
+    moved.close()
+    assert [one.body for one in there] == SENT[1:12]
+    assert {str(one.headers["mark"]) for one in there} == {"moved"}
+
+
+def test_what_is_moved_within_a_queue_is_at_its_end(connector: Connector, opened: Open) -> None:
+    put(connector, b"1", b"2", b"3")
+    reader = opened()
+    if not reader.moves:
+        pytest.skip("whoever wants to move here publishes and removes")
+    (first, *_) = rest(reader)
+    assert list(reader.move([(first, Outgoing(first.body))], connector.queue)) == [first]
+    reader.close()
+    assert bodies(opened, 3) == [b"2", b"3", b"1"]
 
 
 def test_waking_ends_a_wait(opened: Open) -> None:

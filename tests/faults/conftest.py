@@ -1,4 +1,4 @@
-"""What the fault tests share: campaigns on the run's broker, one after the other or side by side."""
+"""What the fault tests share: campaigns on a broker, one after the other or side by side."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from support.checker import AtRabbit, AtRedis, Campaign, InFile, NewCampaign
 from support.fixtures import Broker
-from support.queues import Queues
 from support.redis_cluster import Cluster
 from support.redis_sentinels import Sentinels
 from support.redis_server import RedisServer
@@ -16,12 +15,12 @@ from support.redis_server import RedisServer
 
 @pytest.fixture
 def on_rabbit(rabbit: Broker, tmp_path: Path) -> NewCampaign:
-    """Makes a campaign on a fresh queue, of the run's RabbitMQ unless told, with its dead letters kept."""
+    """Makes a campaign on a fresh queue of RabbitMQ, with its dead letters kept."""
 
-    def make(word: str = "fault", *, queues: Queues = rabbit.queues, quorum: bool = False) -> Campaign:
-        queue = queues.name(word)
-        dead = queues.declare_with_dead_letters(queue, quorum=quorum)
-        return Campaign(AtRabbit(queues), queue, tmp_path, dead)
+    def make(word: str = "fault", *, quorum: bool = False) -> Campaign:
+        queue = rabbit.queues.name(word)
+        dead = rabbit.queues.declare_with_dead_letters(queue, quorum=quorum)
+        return Campaign(AtRabbit(rabbit.queues), queue, tmp_path, dead)
 
     return make
 

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from support.checker import Campaign, NewCampaign, wait_for_lines
-from support.fixtures import StartChronicle, StartNode
+from support.fixtures import Broker, StartChronicle
 from support.process import ChronicleProcess
 from support.rabbit import RabbitNode
-from support.waiting import wait_for
 
 CONCURRENCY = 4
 OPTIONS = ("--concurrency", str(CONCURRENCY), "--prefetch", str(CONCURRENCY), "--reconnect-max", "1s")
@@ -21,15 +20,15 @@ PATIENCE = 180.0
 Running = Sequence[tuple[Campaign, ChronicleProcess]]
 
 
-@pytest.fixture(scope="module")
-def node(private_rabbit: StartNode) -> RabbitNode:
-    return private_rabbit()
+@pytest.fixture
+def node(rabbit: Broker) -> RabbitNode:
+    return rabbit.node
 
 
 @pytest.fixture
 def running(node: RabbitNode, on_rabbit: NewCampaign, chronicle: StartChronicle) -> Running:
     """A plain syncer on a classic queue and an async one on a quorum queue, both with work to do."""
-    campaigns = on_rabbit("classic", queues=node.queues), on_rabbit("quorum", queues=node.queues, quorum=True)
+    campaigns = on_rabbit("classic"), on_rabbit("quorum", quorum=True)
     url = f"{node.url}?heartbeat=2&connection_timeout=1000"
     found = [
         (campaign, campaign.consume(chronicle, *OPTIONS, syncer=syncer, url=url))
@@ -83,17 +82,13 @@ def test_consuming_goes_on_under_a_memory_alarm(
     node: RabbitNode, on_rabbit: NewCampaign, chronicle: StartChronicle
 ) -> None:
     """F10, RB6: the broker stops those who publish; chronicle only acknowledges."""
-    campaign = on_rabbit("alarm", queues=node.queues)
+    campaign = on_rabbit("alarm")
     campaign.send(100)
-    node.ctl("set_vm_memory_high_watermark", "0")
-    try:
-        wait_for(lambda: "memory" in node.ctl("eval", "rabbit_alarm:get_alarms()."), PATIENCE, "the alarm")
+    with node.memory_alarm():
         process = campaign.consume(chronicle, *OPTIONS, "--until-empty")
         assert process.wait(PATIENCE) == 0
         assert not process.lines("connection.lost")
         assert node.counts(campaign.queue) == (0, 0)
-    finally:
-        node.ctl("set_vm_memory_high_watermark", "0.4")
     assert_nothing_lost(campaign, repeats=0)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pytest
 
 from support.checker import AtRabbit, Campaign, NewCampaign, wait_for_lines
-from support.fixtures import Broker, StartChronicle, StartNode
+from support.fixtures import Broker, StartChronicle
 from support.proxy import Proxy
 from support.rabbit import RabbitNode
 from support.waiting import wait_for
@@ -15,9 +17,9 @@ from support.waiting import wait_for
 QUICK = ("--reconnect-initial", "50ms", "--reconnect-max", "300ms")
 
 
-@pytest.fixture(scope="module")
-def node(private_rabbit: StartNode) -> RabbitNode:
-    return private_rabbit()
+@pytest.fixture
+def node(rabbit: Broker) -> RabbitNode:
+    return rabbit.node
 
 
 @pytest.mark.parametrize("syncer", ["sync", "tasked"])
@@ -55,20 +57,15 @@ def test_a_channel_closed_by_the_broker_is_noticed_and_replaced(
     node: RabbitNode, on_rabbit: NewCampaign, chronicle: StartChronicle
 ) -> None:
     """F6, RB3, RB15: the consumer timeout closes the channel alone; the connection looks healthy."""
-    campaign = on_rabbit("timeout", queues=node.queues)
+    campaign = on_rabbit("timeout")
     gate = campaign.folder / "gate"
-    short = {"consumer_timeout": 1000, "channel_tick_interval": 200}
-    before = {
-        name: node.ctl("eval", f"{{ok, X}} = application:get_env(rabbit, {name}), X.") for name in short
-    }
-    configure(node, short)
     campaign.send(1, gate=str(gate))
-    # Each lost channel leaves a worker at the gate, and the broker may take seconds to be configured again.
-    process = campaign.consume(chronicle, *QUICK, "--concurrency", "20", "--prefetch", "20")
-    lost = process.wait_for_line("connection.lost")
-    assert "406" in lost["text"]
-    assert "timed out" in lost["text"]
-    configure(node, {name: int(value) for name, value in before.items()})
+    with configured(node, {"consumer_timeout": 1000, "channel_tick_interval": 200}):
+        # Each lost channel leaves a worker at the gate, and the broker may take a while to be as before.
+        process = campaign.consume(chronicle, *QUICK, "--concurrency", "20", "--prefetch", "20")
+        lost = process.wait_for_line("connection.lost")
+        assert "406" in lost["text"]
+        assert "timed out" in lost["text"]
     campaign.send(5)
     campaign.wait_ended(5)
     gate.touch()
@@ -82,9 +79,20 @@ def test_a_channel_closed_by_the_broker_is_noticed_and_replaced(
     assert (report.lost, report.unexpected, report.queued) == ([], [], ())
 
 
-def configure(node: RabbitNode, settings: dict[str, int]) -> None:
+@contextmanager
+def configured(node: RabbitNode, settings: dict[str, int]) -> Iterator[None]:
+    """The broker with these settings, as long as it lasts."""
+    before = {name: node.evaluate(f"{{ok, X}} = application:get_env(rabbit, {name}), X") for name in settings}
+    configure(node, settings)
+    try:
+        yield
+    finally:
+        configure(node, before)
+
+
+def configure(node: RabbitNode, settings: Mapping[str, int | str]) -> None:
     calls = [f"application:set_env(rabbit, {name}, {value})" for name, value in settings.items()]
-    node.ctl("eval", f"{', '.join(calls)}.")
+    node.evaluate(", ".join(calls))
 
 
 def wait_for_empty(node: RabbitNode, queue: str) -> None:

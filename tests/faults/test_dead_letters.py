@@ -10,7 +10,7 @@ import pytest
 from chronicle.core.deadletters.death import REASON
 from support.checker import wait_for_lines
 from support.deadhouse import DeadHouse
-from support.fixtures import StartChronicle, StartNode
+from support.fixtures import Broker, StartChronicle
 from support.process import ChronicleProcess
 from support.rabbit import RabbitNode
 from support.waiting import wait_for
@@ -27,9 +27,9 @@ def never(message):
 """
 
 
-@pytest.fixture(scope="module")
-def node(private_rabbit: StartNode) -> RabbitNode:
-    return private_rabbit()
+@pytest.fixture
+def node(rabbit: Broker) -> RabbitNode:
+    return rabbit.node
 
 
 @pytest.fixture(params=["classic", "quorum"])
@@ -103,13 +103,9 @@ def test_a_redrive_that_is_held_up_keeps_its_reading_connection(
     """RB5, RB6: the broker stops who publishes, longer than a heartbeat; the other connection lives."""
     run = chronicle("dlq", "redrive", *house.where, "--rate", "20/s", env=house.env)
     wait_for(lambda: house.depth(house.queue) >= 20, 30, "some to be moved")
-    node.ctl("set_vm_memory_high_watermark", "0")
-    try:
-        wait_for(lambda: "memory" in node.ctl("eval", "rabbit_alarm:get_alarms()."), PATIENCE, "the alarm")
+    with node.memory_alarm():
         time.sleep(12)  # the broker misses a heartbeat after twice the two seconds
         assert run.running, run.stdout + run.stderr
-    finally:
-        node.ctl("set_vm_memory_high_watermark", "0.4")
     assert run.wait(60) == 0, run.stderr
     assert run.stdout.startswith(f"{LETTERS} dead letters redriven, confirmed")
     assert sorted(house.ids(house.queue)) == list(range(LETTERS))

@@ -179,8 +179,8 @@ def test_a_user_that_may_only_read(rabbit: Broker, stage: Stage) -> None:
     """The documented permissions: nothing can be moved by us, and nothing else waits for that."""
     stage.queues.declare(dead_letter_queue(stage.queue))
     user = stage.queue.rpartition(".")[2]
-    rabbit.node.ctl("add_user", user, "secret")
-    rabbit.node.ctl("set_permissions", user, "^$", "^$", f"^{stage.queue}$".replace(".", r"\."))
+    rabbit.node.api.add_user(user, "secret")
+    rabbit.node.api.set_permissions(user, "^$", "^$", f"^{stage.queue}$".replace(".", r"\."))
     for number in range(3 * SLOTS):
         raw_amqp.publish(stage.queues, stage.queue, b"bad %d" % number, BROKEN)
     stage.publish(*map(good, range(NUMBER)))

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from support.checker import NewCampaign
-from support.fixtures import StartChronicle, StartNode
+from support.fixtures import Broker, StartChronicle
 from support.rabbit import RabbitNode
 from support.retrying import options, prepare
 
@@ -24,9 +24,9 @@ DRAIN: Final = 3.0
 SLACK: Final = 2.5  # beyond a limit: the end of the process on a busy machine
 
 
-@pytest.fixture(scope="module")
-def node(private_rabbit: StartNode) -> RabbitNode:
-    return private_rabbit()
+@pytest.fixture
+def node(rabbit: Broker) -> RabbitNode:
+    return rabbit.node
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def test_a_drain_at_a_frozen_broker_keeps_its_deadline(
     node: RabbitNode, on_rabbit: NewCampaign, chronicle: StartChronicle, tmp_path: Path, retrying: bool
 ) -> None:
     """D-11: the cancel is not answered, nothing can be settled, and the time is up all the same."""
-    campaign = on_rabbit("frozen", queues=node.queues)
+    campaign = on_rabbit("frozen")
     prepare(node.queues, campaign.queue)
     gate = tmp_path / "gate"
     campaign.send(3, gate=str(gate), answer="false" if retrying else "true")
@@ -62,7 +62,7 @@ def test_a_bounded_run_that_asks_a_frozen_broker_can_be_stopped(
     node: RabbitNode, on_rabbit: NewCampaign, chronicle: StartChronicle
 ) -> None:
     """R-004-2: `--until-empty` waits for the broker's word, and a signal ends the wait."""
-    campaign = on_rabbit("frozen", queues=node.queues)
+    campaign = on_rabbit("frozen")
     campaign.send(1, seconds=1.5)
     process = campaign.consume(chronicle, "--until-empty", "--drain-timeout", "1s")
     campaign.wait_started(1)

@@ -10,7 +10,7 @@ import pytest
 
 from chronicle.core.topology import dead_letter_queue, retry_queue, retry_queue_name
 from support.checker import Campaign, NewCampaign, wait_for_lines
-from support.fixtures import Broker, StartChronicle, StartNode
+from support.fixtures import Broker, StartChronicle
 from support.process import ChronicleProcess
 from support.proxy import Mode, Proxy
 from support.queues import Queues
@@ -23,16 +23,16 @@ MESSAGES = 100
 WORK = ("--concurrency", "4", "--reconnect-max", "500ms")
 
 
-@pytest.fixture(scope="module")
-def node(private_rabbit: StartNode) -> RabbitNode:
-    return private_rabbit()
+@pytest.fixture
+def node(rabbit: Broker) -> RabbitNode:
+    return rabbit.node
 
 
 def made(
     on_rabbit: NewCampaign, queues: Queues, delays: Sequence[float] = DELAYS, *, quorum: bool = False
 ) -> Campaign:
     """A campaign on a queue that is ready for retries."""
-    campaign = on_rabbit("retries", queues=queues, quorum=quorum)
+    campaign = on_rabbit("retries", quorum=quorum)
     campaign.dead = prepare(queues, campaign.queue, delays, quorum=quorum)
     return campaign
 
@@ -188,16 +188,12 @@ def test_under_a_memory_alarm_retries_wait_and_acks_go_on(
     campaign = made(on_rabbit, node.queues)
     (bad,) = campaign.send(1, answer="false")
     campaign.send(20)
-    node.ctl("set_vm_memory_high_watermark", "0")
-    try:
-        wait_for(lambda: "memory" in node.ctl("eval", "rabbit_alarm:get_alarms()."), PATIENCE, "the alarm")
+    with node.memory_alarm():
         process = begin(campaign, chronicle, *options(3), "--prefetch", "4")
         campaign.wait_ended(20, PATIENCE)
         wait_for(lambda: node.counts(campaign.queue) == (0, 1), PATIENCE, "acks of all but one")
         assert waiting(node.queues, campaign.queue) == 0
         assert not process.lines("message.retried")
-    finally:
-        node.ctl("set_vm_memory_high_watermark", "0.4")
     wait_for(lambda: node.queues.depth(dead_letter_queue(campaign.queue)) == 1, PATIENCE, "the dead letter")
     assert campaign.started()[bad] == 3
     process.signal(signal.SIGTERM)

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from support.checker import Campaign, NewCampaign
-from support.fixtures import StartChronicle, StartNode
+from support.fixtures import Broker, StartChronicle
 from support.process import ChronicleProcess
 from support.proxy import Mode, Proxy
 from support.rabbit import RabbitNode
@@ -104,11 +104,11 @@ class Soak:
 @pytest.mark.soak
 @pytest.mark.parametrize("quorum", [False, True])
 def test_random_faults_lose_nothing(
-    private_rabbit: StartNode, on_rabbit: NewCampaign, chronicle: StartChronicle, luck: Random, quorum: bool
+    rabbit: Broker, on_rabbit: NewCampaign, chronicle: StartChronicle, luck: Random, quorum: bool
 ) -> None:
     """F1–F12 in any order: every message sent is handled, and no consumer ends by itself."""
-    node = private_rabbit()
-    campaign = on_rabbit("soak", queues=node.queues, quorum=quorum)
+    node = rabbit.node
+    campaign = on_rabbit("soak", quorum=quorum)
     told: list[str] = []
     with Proxy(node.url) as proxy:
         soak = Soak(node, proxy, campaign, chronicle, luck)

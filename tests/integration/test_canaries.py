@@ -236,8 +236,8 @@ def test_the_password_is_never_printed(stage: Stage, failure: str, log_format: s
 def test_a_password_the_syncer_quotes_is_hidden(stage: Stage, rabbit: Broker, log_format: str) -> None:
     """Z4: the password of the URL is known, so it is found in whatever anybody logs."""
     user = stage.queues.name("user")
-    rabbit.node.ctl("add_user", user, SECRET)
-    rabbit.node.ctl("set_permissions", user, "", "", stage.queue)
+    rabbit.node.api.add_user(user, SECRET)
+    rabbit.node.api.set_permissions(user, "", "", stage.queue)
     url = f"amqp://{user}:{ENCODED}@{stage.url.rpartition('@')[2]}"
     stage.publish(samples.body("action-plain.json"))
     process = stage.consume(

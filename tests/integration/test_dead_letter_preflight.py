@@ -104,14 +104,14 @@ def test_what_is_kept_is_said_quietly(
         declare(rabbit.url, name)
     else:
         rabbit.queues.declare_with_dead_letters(f"{name}.other")
-        definition = f'{{"dead-letter-exchange": "{name}.other.dlx"}}'
-        rabbit.node.ctl("set_policy", policy, f"^{name}$", definition, "--apply-to", "queues")
+        definition = {"dead-letter-exchange": f"{name}.other.dlx"}
+        rabbit.node.api.set_policy(policy, f"^{name}$", definition)
         rabbit.queues.declare(name)
     try:
         process = started(chronicle, name, env)
     finally:
         if way == "policy":
-            rabbit.node.ctl("clear_policy", policy)
+            rabbit.node.api.clear_policy(policy)
     (line,) = process.lines("queue.dead_letters_kept")
     assert line["level"] == "info"
     assert not process.lines("queue.dead_letters_unknown")
@@ -122,13 +122,13 @@ def test_an_argument_wins_over_a_policy(
 ) -> None:
     """RB8: the policy would keep dead letters, the argument does not."""
     rabbit.queues.declare_with_dead_letters(f"{name}.other")
-    definition = f'{{"dead-letter-exchange": "{name}.other.dlx"}}'
-    rabbit.node.ctl("set_policy", f"policy-{name}", f"^{name}$", definition, "--apply-to", "queues")
+    definition = {"dead-letter-exchange": f"{name}.other.dlx"}
+    rabbit.node.api.set_policy(f"policy-{name}", f"^{name}$", definition)
     try:
         rabbit.queues.declare(name, dlx=f"{name}.gone")
         assert f"'{name}.gone' does not exist" in refused(name, env, tmp_path).err
     finally:
-        rabbit.node.ctl("clear_policy", f"policy-{name}")
+        rabbit.node.api.clear_policy(f"policy-{name}")
 
 
 def test_declared_without_dead_letters_is_known_to_lose_them(

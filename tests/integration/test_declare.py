@@ -12,7 +12,7 @@ import pytest
 from chronicle.errors import BrokerRefused, BrokerUnreachable
 from chronicle.topology import Disabled, Done, MaxAttempts, QueueOptions, QueueType, declare
 from support.cli import Said, run
-from support.fixtures import Broker, StartChronicle, StartNode
+from support.fixtures import Broker, StartChronicle
 from support.management import ManagementApi
 from support.proxy import Mode, Proxy
 from support.rehearsed import __file__ as syncers
@@ -24,7 +24,7 @@ DEAD = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
 
 @pytest.fixture
 def api(rabbit: Broker) -> ManagementApi:
-    return ManagementApi(rabbit.node.management_url)
+    return rabbit.node.api
 
 
 @pytest.fixture
@@ -153,16 +153,16 @@ def test_every_conflict_is_named_at_once(rabbit: Broker, api: ManagementApi, nam
 @pytest.fixture
 def restricted(rabbit: Broker, name: str) -> Iterator[str]:
     """The URL of a user without any rights yet, called like the queue."""
-    rabbit.node.ctl("add_user", name, "secret-canary")
+    rabbit.node.api.add_user(name, "secret-canary")
     yield rabbit.url.replace("guest:guest", f"{name}:secret-canary")
-    rabbit.node.ctl("delete_user", name)
+    rabbit.node.api.delete_user(name)
 
 
 def test_a_user_who_may_not_declare_is_told_what_is_needed(
     rabbit: Broker, name: str, restricted: str
 ) -> None:
     """Z14: what the page says about rights is in the remedy; the password is nowhere."""
-    rabbit.node.ctl("set_permissions", name, "^$", "^$", ".*")
+    rabbit.node.api.set_permissions(name, "^$", "^$", ".*")
     with pytest.raises(BrokerRefused, match="refused it") as refused:
         declare(restricted, name)
     assert "configure" in refused.value.remedy
@@ -173,10 +173,10 @@ def test_the_rights_that_declaring_takes(rabbit: Broker, name: str, restricted: 
     """Z14: those of the page, no more; without amq.default the retry queues fail and the rest was made."""
     options = QueueOptions(exchange=f"{name}.main")
     own = f"^{name}"
-    rabbit.node.ctl("set_permissions", name, own, own, own)
+    rabbit.node.api.set_permissions(name, own, own, own)
     with pytest.raises(BrokerRefused, match=r"amq\.default.*; 3 before it were created"):
         declare(restricted, name, options)
-    rabbit.node.ctl("set_permissions", name, own, rf"{own}|^amq\.default$", own)
+    rabbit.node.api.set_permissions(name, own, rf"{own}|^amq\.default$", own)
     assert [done for _, done in declare(restricted, name, options)][-1] is Done.BOUND
 
 
@@ -258,20 +258,18 @@ def test_consume_declares_what_it_needs(
 
 
 def test_consume_declares_again_when_the_broker_lost_it(
-    private_rabbit: StartNode, chronicle: StartChronicle, tmp_path: Path
+    rabbit: Broker, name: str, chronicle: StartChronicle, tmp_path: Path
 ) -> None:
     """D-15: a queue that is gone after a reconnect is there again, with its dead letters."""
-    node = private_rabbit()
-    name = node.queues.name("again")
-    env = {"CHRONICLE_URL": node.url, "REHEARSED": str(tmp_path / "calls")}
+    env = {"CHRONICLE_URL": rabbit.url, "REHEARSED": str(tmp_path / "calls")}
     args = ("--declare", "--schema", "raw", "--reconnect-max", "1s")
     process = chronicle("consume", "--queue", name, "--syncer", f"{syncers}:yes", *args, env=env)
     process.wait_for_line("consumer.ready", PATIENCE)
     for queue in (f"{name}.dlq", name):
-        node.queues.delete(queue)
+        rabbit.queues.delete(queue)
     wait_for(lambda: len(process.lines("consumer.ready")) == 2, PATIENCE, "the second start")
-    assert node.queues.exists(f"{name}.dlq")
-    node.queues.publish(name, b"{}")
+    assert rabbit.queues.exists(f"{name}.dlq")
+    rabbit.queues.publish(name, b"{}")
     process.wait_for_line("message.acked", PATIENCE)
 
 

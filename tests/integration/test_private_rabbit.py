@@ -10,13 +10,13 @@ from pika.adapters.utils.connection_workflow import AMQPConnectorStackTimeout
 from pika.exceptions import AMQPConnectionError
 
 from support.certs import Pair
-from support.fixtures import Broker, StartNode
+from support.fixtures import Broker
 from support.rabbit import RabbitNode
 
 
-@pytest.fixture(scope="module")
-def node(private_rabbit: StartNode) -> RabbitNode:
-    return private_rabbit(tls=True)
+@pytest.fixture
+def node(rabbit: Broker) -> RabbitNode:
+    return rabbit.node
 
 
 def test_a_killed_node_comes_back_with_its_data(node: RabbitNode) -> None:

@@ -26,20 +26,20 @@ LIMIT: Final = 1_500_000
 LARGE: Final = json.dumps({"id": 33, "ok": False, "text": "x" * 2_000_000}).encode()
 SMALL: Final = [json.dumps({"id": number, "ok": True}).encode() for number in range(8)]
 # Where it is looked up changed with the versions.
-SET: Final = "application:set_env(rabbit, max_message_size, {0}), persistent_term:put(max_message_size, {0})."
-GET: Final = "rabbit_misc:get_env(rabbit, max_message_size, none)."
+SET: Final = "application:set_env(rabbit, max_message_size, {0}), persistent_term:put(max_message_size, {0})"
+GET: Final = "rabbit_misc:get_env(rabbit, max_message_size, none)"
 
 
 @pytest.fixture
 def lower_limit(rabbit: Broker) -> Iterator[Callable[[], None]]:
     """Make the limit smaller than the large message; it is put back afterwards."""
-    usual = rabbit.node.ctl("eval", GET).strip()
+    usual = rabbit.node.evaluate(GET)
     yield lambda: assert_done(rabbit, LIMIT)
     assert_done(rabbit, int(usual))
 
 
 def assert_done(rabbit: Broker, limit: int) -> None:
-    assert rabbit.node.ctl("eval", SET.format(limit)).strip() == "ok"
+    assert rabbit.node.evaluate(SET.format(limit)) == "ok"
 
 
 @pytest.fixture

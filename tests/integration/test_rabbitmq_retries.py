@@ -192,10 +192,10 @@ def test_the_remedy_works(stage: Stage) -> None:
 def test_who_may_not_publish_is_told_at_the_start(rabbit: Broker, stage: Stage) -> None:
     """D-9, Z14: reading alone is not enough for retry:N, and no message has to find that out."""
     user = stage.queues.name("user")
-    rabbit.node.ctl("add_user", user, "secret")
+    rabbit.node.api.add_user(user, "secret")
     try:
         reading = f"^{re.escape(stage.queue)}$"
-        rabbit.node.ctl("set_permissions", user, "^$", "^$", reading)
+        rabbit.node.api.set_permissions(user, "^$", "^$", reading)
         stage.publish(BODY)
         url = stage.url.replace("guest:guest", f"{user}:secret")
         process = stage.start("no", *options(3), env={"CHRONICLE_URL": url})
@@ -203,9 +203,9 @@ def test_who_may_not_publish_is_told_at_the_start(rabbit: Broker, stage: Stage) 
         assert "may not publish to the default exchange" in process.stderr
         assert stage.calls() == []
 
-        rabbit.node.ctl("set_permissions", user, "^$", r"^amq\.default$", reading)
+        rabbit.node.api.set_permissions(user, "^$", r"^amq\.default$", reading)
         process = stage.start("no", *options(3), env={"CHRONICLE_URL": url})
         stage.dead_letters(1)
         stop(process)
     finally:
-        rabbit.node.ctl("delete_user", user)
+        rabbit.node.api.delete_user(user)

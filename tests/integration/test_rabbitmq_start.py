@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 import socket
 import socketserver
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -18,12 +19,11 @@ from chronicle.errors import BrokerRefused
 from chronicle.transports.rabbitmq.consumer import RabbitTransport
 from chronicle.transports.seam import Closing, Connector
 from support import samples
-from support.certs import Pair
-from support.fixtures import Broker, StartChronicle, StartNode
+from support.certs import Certs, Pair
+from support.fixtures import Broker, StartChronicle
 from support.ports import free_ports
 from support.process import ChronicleProcess
 from support.proxy import Proxy
-from support.rabbit import RabbitNode
 from support.stage import PATIENCE, Stage, counted, stopped
 from support.waiting import wait_for
 
@@ -38,14 +38,10 @@ def stage(rabbit: Broker, chronicle: StartChronicle, tmp_path: Path) -> Stage:
     return Stage(rabbit, chronicle, tmp_path)
 
 
-@pytest.fixture(scope="module")
-def tls(private_rabbit: StartNode) -> RabbitNode:
-    return private_rabbit(tls=True)
-
-
-@pytest.fixture(scope="module")
-def wrong_host(private_rabbit: StartNode) -> RabbitNode:
-    return private_rabbit(wrong_host=True)
+@pytest.fixture
+def certs(rabbit: Broker) -> Certs:
+    assert rabbit.node.certs is not None
+    return rabbit.node.certs
 
 
 def address(stage: Stage, *, user: str = "guest", password: str = "guest", vhost: str = "%2F") -> str:
@@ -89,8 +85,8 @@ def test_a_wrong_password_on_the_command_line_is_refused_and_warned_about(stage:
 def test_a_user_without_permission_is_refused(stage: Stage, rabbit: Broker, level: str) -> None:
     """H2, D-9, Z14: a user that may not read."""
     user = stage.queues.name("user")
-    rabbit.node.ctl("add_user", user, SECRET)
-    rabbit.node.ctl("set_permissions", user, "", "", "")
+    rabbit.node.api.add_user(user, SECRET)
+    rabbit.node.api.set_permissions(user, "", "", "")
     url = address(stage, user=user, password=ENCODED)
     process = stage.start("yes", "--log-level", level, env={"CHRONICLE_URL": url})
     assert_refused(process, "access", stage.queue)
@@ -99,8 +95,8 @@ def test_a_user_without_permission_is_refused(stage: Stage, rabbit: Broker, leve
 def test_a_user_that_may_only_read_is_enough(stage: Stage, rabbit: Broker) -> None:
     """Z14: consuming needs no right to write or to configure."""
     user = stage.queues.name("user")
-    rabbit.node.ctl("add_user", user, SECRET)
-    rabbit.node.ctl("set_permissions", user, "", "", stage.queue)
+    rabbit.node.api.add_user(user, SECRET)
+    rabbit.node.api.set_permissions(user, "", "", stage.queue)
     stage.publish(BODY)
     process = stage.consume("no", env={"CHRONICLE_URL": address(stage, user=user, password=ENCODED)})
     assert process.returncode == 0, process.stderr
@@ -232,47 +228,59 @@ def test_a_port_that_speaks_no_tls_is_refused(stage: Stage) -> None:
         assert_refused(stage.start("yes", env={"CHRONICLE_URL": url}), "there is no TLS on that port")
 
 
-def over_tls(stage: Stage, node: RabbitNode, ca: Path | None, who: Pair | None) -> ChronicleProcess:
+def over_tls(stage: Stage, url: str, ca: Path | None, who: Pair | None) -> ChronicleProcess:
     options = ["--tls-ca", str(ca)] if ca else []
     options += ["--tls-cert", str(who.cert), "--tls-key", str(who.key)] if who else []
-    url = node.tls_url.replace("guest:guest", "guest")
-    queue = node.queues.declare(node.queues.name("tls"))
-    node.queues.publish(queue, BODY)
-    env = {"CHRONICLE_URL": url, "CHRONICLE_PASSWORD": "guest"}
-    return stage.start("yes", "--until-empty", "--startup-timeout", "20s", *options, queue=queue, env=env)
+    stage.publish(BODY)
+    env = {"CHRONICLE_URL": url.replace("guest:guest", "guest"), "CHRONICLE_PASSWORD": "guest"}
+    return stage.start("yes", "--until-empty", "--startup-timeout", "20s", *options, env=env)
 
 
-def test_tls_with_authority_and_client_certificate_works(stage: Stage, tls: RabbitNode) -> None:
+def test_tls_with_authority_and_client_certificate_works(stage: Stage, rabbit: Broker, certs: Certs) -> None:
     """R-000-47, Z9."""
-    assert tls.certs is not None
-    process = over_tls(stage, tls, tls.certs.ca, tls.certs.client)
+    process = over_tls(stage, rabbit.node.tls_url, certs.ca, certs.client)
     assert process.wait(PATIENCE) == 0, process.stderr
     assert counted(process) == {"received": 1, "ack": 1}
 
 
-def test_tls_with_an_unknown_authority_is_refused(stage: Stage, tls: RabbitNode) -> None:
+def test_tls_with_an_unknown_authority_is_refused(stage: Stage, rabbit: Broker, certs: Certs) -> None:
     """Z9, H2: verification cannot be switched off."""
-    assert tls.certs is not None
-    assert_refused(over_tls(stage, tls, None, tls.certs.client), "certificate is not trusted")
+    process = over_tls(stage, rabbit.node.tls_url, None, certs.client)
+    assert_refused(process, "certificate is not trusted")
 
 
-def test_tls_for_another_host_is_refused(stage: Stage, wrong_host: RabbitNode) -> None:
+@contextmanager
+def tls_server(shown: Pair) -> Iterator[int]:
+    """Somebody who shows this certificate, which is where a client that looks at it ends; the port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(shown.cert, shown.key)
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError), context.wrap_socket(self.request, server_side=True) as trusted:
+                trusted.recv(100)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield int(server.server_address[1])
+        server.shutdown()
+
+
+def test_tls_for_another_host_is_refused(stage: Stage, certs: Certs) -> None:
     """Z9, H2."""
-    assert wrong_host.certs is not None
-    process = over_tls(stage, wrong_host, wrong_host.certs.ca, wrong_host.certs.client)
-    assert_refused(process, "certificate is not trusted", "mismatch")
+    with tls_server(certs.wrong_host) as port:
+        process = over_tls(stage, f"amqps://guest@localhost:{port}/", certs.ca, certs.client)
+        assert_refused(process, "certificate is not trusted", "mismatch")
 
 
-def test_tls_without_a_client_certificate_is_refused(stage: Stage, tls: RabbitNode) -> None:
+def test_tls_without_a_client_certificate_is_refused(stage: Stage, rabbit: Broker, certs: Certs) -> None:
     """Z9, H2."""
-    assert tls.certs is not None
-    assert_refused(over_tls(stage, tls, tls.certs.ca, None), "client certificate")
+    assert_refused(over_tls(stage, rabbit.node.tls_url, certs.ca, None), "client certificate")
 
 
-def test_tls_with_a_strangers_certificate_is_refused(stage: Stage, tls: RabbitNode) -> None:
+def test_tls_with_a_strangers_certificate_is_refused(stage: Stage, rabbit: Broker, certs: Certs) -> None:
     """Z9, H2."""
-    assert tls.certs is not None
-    assert_refused(over_tls(stage, tls, tls.certs.ca, tls.certs.stranger), "TLS")
+    assert_refused(over_tls(stage, rabbit.node.tls_url, certs.ca, certs.stranger), "TLS")
 
 
 def test_the_queue_s_depth_is_told_at_the_start(stage: Stage) -> None:

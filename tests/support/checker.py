@@ -127,6 +127,15 @@ class Report:
         return sorted((self.handled | self.dead | set(self.queued)) - self.sent)
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A line of the journal: somebody has begun or ended a message."""
+
+    number: int
+    pid: int
+    time: float  # monotonic
+
+
 @dataclass(slots=True)
 class Campaign:
     """Numbered messages on one queue, and the journal of whoever handles them."""
@@ -164,13 +173,24 @@ class Campaign:
         self.sent.update(numbers)
         return numbers
 
+    def survived(self, bodies: Sequence[bytes]) -> None:
+        """A broker may lose what it had confirmed (S9). These are what it still has, settled or not: what is
+        not among them and was never handled counts as never sent."""
+        self.sent &= {_number(body) for body in bodies} | set(self.ended())
+
     def started(self) -> Counter[int]:
         """How often each message was begun."""
-        return Counter(int(words[1]) for words in self._words() if words[0] == "start")
+        return Counter(step.number for step in self.steps("start"))
 
     def ended(self) -> Counter[int]:
         """How often each message came to its end."""
-        return Counter(int(words[1]) for words in self._words() if words[0] == "end")
+        return Counter(step.number for step in self.steps("end"))
+
+    def steps(self, what: str) -> list[Step]:
+        """All that was begun ("start") or ended ("end"), in the order of the journal."""
+        text = self.path.read_text() if self.path.exists() else ""
+        lines = [line.split() for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [Step(int(line[1]), int(line[2]), float(line[3])) for line in lines if line[0] == what]
 
     def wait_started(self, count: int, timeout: float = 60.0) -> None:
         wait_for(lambda: len(self.started()) >= count, timeout, f"{count} messages begun on {self.queue}")
@@ -206,10 +226,6 @@ class Campaign:
             if not found.lost or time.monotonic() >= deadline:
                 return found
             time.sleep(0.1)
-
-    def _words(self) -> list[list[str]]:
-        text = self.path.read_text() if self.path.exists() else ""
-        return [line.split() for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 NewCampaign: TypeAlias = Callable[..., Campaign]

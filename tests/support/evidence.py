@@ -2,7 +2,8 @@
 
 Rule 1: one seed for a run, new every time unless CHRONICLE_TEST_SEED names it; what a test draws from it
 depends on the test alone, not on those that ran before it.
-Rule 2: logs are copied the moment a test fails, because a broker's folder goes with the broker.
+Rule 2: logs are copied the moment a test fails, because a broker's folder goes with the broker. Of
+several brokers, those that have written nothing since the test began are left out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 import shutil
 from collections.abc import Generator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import pytest
 
@@ -22,6 +23,8 @@ from support.redis_server import RedisServer
 
 VARIABLE: Final = "CHRONICLE_TEST_SEED"
 KEPT: Final = Path(".failed-tests")
+Server: TypeAlias = RabbitNode | RedisServer
+WRITTEN: Final = pytest.StashKey[dict[Server, int]]()  # bytes in the log of each when the test began
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,14 +49,29 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed:
         report.sections.append(("seed", f"{VARIABLE}={os.environ[VARIABLE]} draws the same again"))
-        servers: list[RabbitNode | RedisServer] = [*RabbitNode.running_here, *RedisServer.running_here]
-        for server in servers:
+        before = item.stash.get(WRITTEN, {})
+        for server in _servers():
+            if before.get(server) == _written(server):
+                continue
             folder = keep_logs(item.config.rootpath / KEPT, item.nodeid, server)
             report.sections.append((f"broker log, kept in {folder}", server.log_tail()))
     return report
 
 
-def keep_logs(parent: Path, test: str, server: RabbitNode | RedisServer) -> Path:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[WRITTEN] = {server: _written(server) for server in _servers()}
+
+
+def _servers() -> list[Server]:
+    return [*RabbitNode.running_here, *RedisServer.running_here]
+
+
+def _written(server: Server) -> int:
+    return sum(file.stat().st_size for file in server.logs())
+
+
+def keep_logs(parent: Path, test: str, server: Server) -> Path:
     """Copy what the server has written so far to a folder named after the test; that folder."""
     folder = parent / re.sub(r"[^\w.-]+", "-", test).strip("-")[-120:] / server.folder.name
     folder.mkdir(parents=True, exist_ok=True)

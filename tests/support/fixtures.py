@@ -1,4 +1,4 @@
-"""What the shared fixtures give, for tests to annotate: the run's broker, and ways to start things."""
+"""What the shared fixtures give, for tests to annotate: brokers, and ways to start things."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOREIGN: Final = "CHRONICLE_TEST_AMQP_URL"
 
 
 class Broker:
-    """The RabbitMQ of this run: one we started, or the one named by CHRONICLE_TEST_AMQP_URL."""
+    """The RabbitMQ of a test: one we started, or the one named by CHRONICLE_TEST_AMQP_URL."""
 
     def __init__(self, url: str, queues: Queues, node: RabbitNode | None) -> None:
         self.url = url
@@ -28,18 +28,10 @@ class Broker:
 
     @property
     def node(self) -> RabbitNode:
-        """The node, for rabbitmqctl and exact counts; shared, so nobody stops it."""
+        """The node, for exact counts, users and policies, and to be stopped, frozen or killed."""
         if self._node is None:
             pytest.skip(f"needs control over the broker, and {FOREIGN} names a foreign one")
         return self._node
-
-
-class StartNode(Protocol):
-    """Starts a node that its test may break (`private_rabbit`)."""
-
-    def __call__(
-        self, *, tls: bool = False, wrong_host: bool = False, settings: Mapping[str, str] | None = None
-    ) -> RabbitNode: ...
 
 
 class StartRedis(Protocol):

@@ -5,7 +5,8 @@
     gate      a file to wait for; it is looked for until it is there
     answer    what to return or raise: true (default), false, one, none, text, raise, exit
 
-`start ID PID` is written before anything else, `end ID` just before True is returned.
+`start ID PID TIME` is written before anything else, `end ID PID TIME` just before True is returned; the time
+is that of a clock that all processes share.
 Every line is one write to a file opened for appending: it outlives a kill, and lines of many threads and
 processes never mix.
 """
@@ -25,7 +26,7 @@ LOOK: Final = 0.02
 
 def sync(message: dict[str, Any]) -> object:
     """A plain syncer."""
-    _write(f"start {message['id']} {os.getpid()}")
+    _write("start", message)
     time.sleep(message.get("seconds", 0))
     while not _open(message):
         time.sleep(LOOK)
@@ -34,7 +35,7 @@ def sync(message: dict[str, Any]) -> object:
 
 async def tasked(message: dict[str, Any]) -> object:
     """An async syncer that behaves."""
-    _write(f"start {message['id']} {os.getpid()}")
+    _write("start", message)
     await asyncio.sleep(message.get("seconds", 0))
     while not _open(message):
         await asyncio.sleep(LOOK)
@@ -48,10 +49,10 @@ async def blocking(message: dict[str, Any]) -> object:
 
 def patient(message: dict[str, Any], delivery: Delivery) -> bool:
     """A plain syncer that answers False until the try that the message asks for as `tries`."""
-    _write(f"start {message['id']} {os.getpid()}")
+    _write("start", message)
     if delivery.attempts < message["tries"]:
         return False
-    _write(f"end {message['id']}")
+    _write("end", message)
     return True
 
 
@@ -66,11 +67,12 @@ def _answer(message: dict[str, Any]) -> object:
     if answer == "exit":
         raise SystemExit(0)
     if answer == "true":
-        _write(f"end {message['id']}")
+        _write("end", message)
     return {"true": True, "false": False, "one": 1, "none": None, "text": "true"}[answer]
 
 
-def _write(line: str) -> None:
+def _write(what: str, message: dict[str, Any]) -> None:
+    line = f"{what} {message['id']} {os.getpid()} {time.monotonic():.6f}"
     fd = os.open(os.environ[JOURNAL], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(fd, f"{line}\n".encode())

@@ -1,9 +1,10 @@
-"""What a test asks RabbitMQ's management API: the topology as the broker itself sees it."""
+"""What a test asks RabbitMQ's management API: the topology as the broker sees it, users and policies."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import Request, urlopen
@@ -45,9 +46,41 @@ class ManagementApi:
 
     def bindings(self, exchange: str) -> list[tuple[str, str]]:
         """Where an exchange sends messages: queue and routing key."""
-        found = self._get(f"exchanges/%2F/{quote(exchange, safe='')}/bindings/source")
+        found = self._get(f"exchanges/%2F/{_quoted(exchange)}/bindings/source")
         return sorted((entry["destination"], entry["routing_key"]) for entry in found)
 
+    def add_user(self, name: str, password: str) -> None:
+        """A user who may do nothing yet."""
+        self._change("PUT", f"users/{_quoted(name)}", {"password": password, "tags": ""})
+
+    def set_permissions(self, user: str, configure: str, write: str, read: str) -> None:
+        """What a user may do: patterns of the names, an empty one means nothing."""
+        rights = {"configure": configure, "write": write, "read": read}
+        self._change("PUT", f"permissions/%2F/{_quoted(user)}", rights)
+
+    def delete_user(self, name: str) -> None:
+        self._change("DELETE", f"users/{_quoted(name)}")
+
+    def set_policy(self, name: str, pattern: str, definition: Mapping[str, Any]) -> None:
+        """A policy for the queues whose names match."""
+        policy = {"pattern": pattern, "definition": definition, "apply-to": "queues"}
+        self._change("PUT", f"policies/%2F/{_quoted(name)}", policy)
+
+    def clear_policy(self, name: str) -> None:
+        self._change("DELETE", f"policies/%2F/{_quoted(name)}")
+
     def _get(self, path: str) -> Any:
-        with urlopen(Request(f"{self._base}/{path}", headers=self._headers), timeout=10) as answer:
-            return json.load(answer)
+        return json.loads(self._answer(Request(f"{self._base}/{path}", headers=self._headers)))
+
+    def _change(self, method: str, path: str, document: Mapping[str, Any] | None = None) -> None:
+        body = None if document is None else json.dumps(document).encode()
+        headers = self._headers | {"Content-Type": "application/json"}
+        self._answer(Request(f"{self._base}/{path}", body, headers, method=method))
+
+    def _answer(self, request: Request) -> bytes:
+        with urlopen(request, timeout=10) as answer:
+            return bytes(answer.read())
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")

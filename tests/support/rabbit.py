@@ -8,6 +8,7 @@ Rule 3: it ends only the processes it started, by their pids.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -15,11 +16,12 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from support.certs import Certs, Pair, make_certs
+from support.certs import Certs, make_certs
+from support.management import ManagementApi
 from support.ports import free_ports
 from support.queues import Queues
 from support.waiting import wait_for
@@ -37,39 +39,49 @@ ADVANCED: Final = "[{rabbit, [{quorum_tick_interval, 100}]}].\n"
 # that comes before the election may never be answered, so each is short and the question is asked again.
 ALL_HAVE_LEADERS: Final = """
     lists:all(fun(Queue) -> element(1, ra:members(amqqueue:get_pid(Queue), 500)) =:= ok end,
-              [Queue || Queue <- rabbit_amqqueue:list(), amqqueue:get_type(Queue) =:= rabbit_quorum_queue]).
+              [Queue || Queue <- rabbit_amqqueue:list(), amqqueue:get_type(Queue) =:= rabbit_quorum_queue])
 """
 # RabbitMQ keeps a new quorum queue's election papers in memory for up to 3 s; killed before, that queue
 # never finds a leader again. This writes them down.
-WRITE_PAPERS: Final = "[dets:sync(Table) || Table <- dets:all()]."
+WRITE_PAPERS: Final = "[dets:sync(Table) || Table <- dets:all()]"
+COUNTS: Final = """
+    {{ok, Queue}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"{queue}">>)),
+    [{{_, Ready}}, {{_, Unacknowledged}}] =
+        rabbit_amqqueue:info(Queue, [messages_ready, messages_unacknowledged]),
+    {{Ready, Unacknowledged}}
+"""
+DELETE_QUEUES: Final = """
+    [rabbit_amqqueue:delete(Queue, false, false, <<"tests">>) || Queue <- rabbit_amqqueue:list()]
+"""
 
 
 class RabbitNode:
     """One node with its own data, ports and epmd; `start` it, and `close` it at the end.
 
     `settings` are further lines of rabbitmq.conf. With `tls` there is a second listener that demands a
-    client certificate; with `wrong_host` it shows a certificate for another name.
+    client certificate.
     """
 
     # What a failing test in this process may have to do with.
     running_here: ClassVar[list[RabbitNode]] = []
 
-    def __init__(
-        self, *, tls: bool = False, wrong_host: bool = False, settings: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, *, tls: bool = False, settings: Mapping[str, str] | None = None) -> None:
         if not (BIN / "rabbitmq-server").exists():
             raise RuntimeError(f"RabbitMQ is not installed: no rabbitmq-server in {BIN}")
         self.folder = Path(tempfile.mkdtemp(prefix="chronicle-rabbit-"))
         self._port, self._management, dist, epmd, self._tls_port = free_ports(5)
         self._epmd_port = epmd
         self.url = f"amqp://guest:guest@127.0.0.1:{self._port}/%2F"
-        self.management_url = f"http://guest:guest@127.0.0.1:{self._management}"
-        self.certs: Certs | None = make_certs(self.folder / "certs") if tls or wrong_host else None
+        self.certs: Certs | None = make_certs(self.folder / "certs") if tls else None
         self.queues = Queues(self.url)
-        self._environment = self._write(dist, dict(settings or {}), wrong_host)
+        self.management_url = f"http://guest:guest@127.0.0.1:{self._management}"
+        self.api = ManagementApi(self.management_url)
+        self._name = f"chronicle-{self._port}@localhost"
+        self._environment = self._write(dist, dict(settings or {}))
         self._epmd: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._frozen = False
+        self._calls = itertools.count()
 
     @property
     def tls_url(self) -> str:
@@ -107,7 +119,7 @@ class RabbitNode:
                 stderr=console,
                 start_new_session=True,
             )
-        while not self._ready():
+        while not self.is_ready:
             if server.poll() is not None:
                 raise RuntimeError(f"RabbitMQ ended while starting; its last lines:\n{self.log_tail()}")
             if time.monotonic() > deadline:
@@ -126,7 +138,7 @@ class RabbitNode:
     def kill(self) -> None:
         """Kill the node (KILL); durable data stays."""
         if self.running and not self._frozen:
-            self.ctl("eval", WRITE_PAPERS)
+            self.evaluate(WRITE_PAPERS)
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
@@ -138,33 +150,61 @@ class RabbitNode:
         os.kill(self.pid, signal.SIGCONT)
         self._frozen = False
 
-    def ctl(self, *args: str, timeout: float = 60.0) -> str:
-        """What `rabbitmqctl` says to this node; fails when it fails."""
-        try:
-            done = self._ctl(args, timeout)
-        except subprocess.TimeoutExpired:
-            raise RuntimeError(f"rabbitmqctl {args[0]} took longer than {timeout:g} s") from None
-        if done.returncode:
-            raise RuntimeError(f"rabbitmqctl {args[0]} failed: {done.stderr.strip() or done.stdout.strip()}")
-        return done.stdout
+    def ctl(self, *args: str) -> str:
+        """What `rabbitmqctl` says to this node; fails when it fails. It costs half a second of CPU."""
+        return self._told([BIN / "rabbitmqctl", *args])
+
+    def evaluate(self, expression: str) -> str:
+        """What an Erlang expression gives inside the node, as it is printed; fails when it fails."""
+        # Each call has a name of its own: a node lets nobody in under the name of one that is not gone yet.
+        ours = f"test{next(self._calls)}"
+        command = ("erl_call", "-h", ours, "-sname", self._name, "-e")
+        answer = self._told(command, f"begin {expression} end.\n")
+        given, value = answer.strip()[1:-1].split(", ", 1)
+        if given != "ok":
+            raise RuntimeError(f"{expression.strip()} failed: {value}")
+        return value
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the broker is up and takes clients, and nobody has frozen it."""
+        if not self.running or self._frozen:
+            return False
+        # The port is asked first: until it opens the machine may not know what it is asked.
+        with socket.socket() as probe:
+            probe.settimeout(1.0)
+            if probe.connect_ex(("127.0.0.1", self._port)):
+                return False
+        return self.evaluate("rabbit_boot_state:get()") == "ready"
 
     def stop_app(self) -> None:
         """Stop the broker inside the running Erlang machine: the quick half of a restart."""
-        self.ctl("stop_app")
+        self.evaluate("ok = rabbit:stop()")
 
     def start_app(self) -> None:
-        self.ctl("start_app")
-        self.ctl("await_startup")
+        self.evaluate("ok = rabbit:start()")
+        wait_for(lambda: self.is_ready, START_TIMEOUT, "the broker")
         self._await_leaders()
 
     def counts(self, queue: str) -> tuple[int, int]:
         """Messages ready and unacknowledged, as the queue counts them; a quorum queue's are a tick old."""
-        columns = ("name", "messages_ready", "messages_unacknowledged")
-        for line in self.ctl("list_queues", "--silent", "--no-table-headers", *columns).splitlines():
-            name, ready, unacknowledged = line.split("\t")
-            if name == queue:
-                return int(ready), int(unacknowledged)
-        raise RuntimeError(f"there is no queue {queue}")
+        ready, unacknowledged = self.evaluate(COUNTS.format(queue=queue)).strip("{}").split(", ")
+        return int(ready), int(unacknowledged)
+
+    def delete_queues(self) -> None:
+        """Leave no queue behind: each quorum queue keeps the node busy, ten times a second."""
+        self.evaluate(DELETE_QUEUES)
+
+    @contextlib.contextmanager
+    def memory_alarm(self) -> Iterator[None]:
+        """As long as it lasts, the broker believes to be out of memory and stops whoever publishes."""
+        usual = self.evaluate("vm_memory_monitor:get_vm_memory_high_watermark()")
+        self.evaluate("ok = vm_memory_monitor:set_vm_memory_high_watermark(0)")
+        try:
+            wait_for(lambda: "memory" in self.evaluate("rabbit_alarm:get_alarms()"), 30, "the memory alarm")
+            yield
+        finally:
+            self.evaluate(f"ok = vm_memory_monitor:set_vm_memory_high_watermark({usual})")
 
     def logs(self) -> list[Path]:
         """The files the node has written to, the one that says most at the end."""
@@ -191,31 +231,28 @@ class RabbitNode:
     def _pid_file(self) -> Path:
         return self.folder / "pid"
 
-    def _ready(self) -> bool:
-        # The port opens before the node works, and is cheaper to ask than rabbitmqctl.
-        with socket.socket() as probe:
-            probe.settimeout(1.0)
-            if probe.connect_ex(("127.0.0.1", self._port)):
-                return False
-        try:
-            return self._ctl(("await_startup",), 20.0).returncode == 0
-        except subprocess.TimeoutExpired:
-            return False
-
     def _await_leaders(self) -> None:
-        wait_for(lambda: self.ctl("eval", ALL_HAVE_LEADERS).strip() == "true", 30, "leaders of quorum queues")
+        wait_for(lambda: self.evaluate(ALL_HAVE_LEADERS) == "true", 30, "leaders of quorum queues")
 
-    def _ctl(self, args: tuple[str, ...], timeout: float) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [BIN / "rabbitmqctl", *args],
-            env=self._environment,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+    def _told(self, command: Sequence[str | Path], stdin: str = "", timeout: float = 60.0) -> str:
+        """What a tool says that finds the node by its environment; fails when it fails."""
+        name = Path(command[0]).name
+        try:
+            done = subprocess.run(
+                command,
+                env=self._environment,
+                cwd=self.folder,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"{name} took longer than {timeout:g} s") from None
+        if done.returncode:
+            raise RuntimeError(f"{name} failed: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
 
     def _start_epmd(self) -> None:
         # Started here, in the foreground, so that its pid is known: Erlang would leave one behind.
@@ -246,24 +283,24 @@ class RabbitNode:
             server.wait(STOP_TIMEOUT)
             raise RuntimeError(f"RabbitMQ did not end within {STOP_TIMEOUT:g} s of {how.name}") from None
 
-    def _write(self, dist: int, settings: dict[str, str], wrong_host: bool) -> dict[str, str]:
+    def _write(self, dist: int, settings: dict[str, str]) -> dict[str, str]:
         """Write the node's files; the environment that leads it there."""
         conf = {
             "listeners.tcp.1": f"127.0.0.1:{self._port}",
             "management.tcp.ip": "127.0.0.1",
             "management.tcp.port": str(self._management),
             "loopback_users": "none",
+            "collect_statistics_interval": "500",  # the API shows a queue's policy so much later; usually 5 s
             "disk_free_limit.absolute": "50MB",
             "vm_memory_high_watermark.absolute": "1GB",
             "max_message_size": str(128 * 1024 * 1024),  # 4.0 allows only 16 MiB, as much as --max-body
         }
         if self.certs is not None:
-            shown: Pair = self.certs.wrong_host if wrong_host else self.certs.server
             conf |= {
                 "listeners.ssl.1": f"127.0.0.1:{self._tls_port}",
                 "ssl_options.cacertfile": str(self.certs.ca),
-                "ssl_options.certfile": str(shown.cert),
-                "ssl_options.keyfile": str(shown.key),
+                "ssl_options.certfile": str(self.certs.server.cert),
+                "ssl_options.keyfile": str(self.certs.server.key),
                 "ssl_options.verify": "verify_peer",
                 "ssl_options.fail_if_no_peer_cert": "true",
             }
@@ -275,7 +312,7 @@ class RabbitNode:
             "PATH": os.environ.get("PATH", os.defpath),
             "LANG": "C.UTF-8",
             "HOME": str(self.folder),
-            "RABBITMQ_NODENAME": f"chronicle-{self._port}@localhost",
+            "RABBITMQ_NODENAME": self._name,
             "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
             "RABBITMQ_ADVANCED_CONFIG_FILE": str(self.folder / "advanced.config"),
             "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),

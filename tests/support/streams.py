@@ -13,6 +13,15 @@ from redis.exceptions import ResponseError
 GROUP: Final = "chronicle"  # the group that is used unless another one is named
 MANY: Final = 1_000_000
 
+# Chronicle keeps delayed entries in a sorted set, as an id and its fields.
+DELAYED: Final = """
+local found = {}
+for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+  found[#found + 1] = cmsgpack.unpack(member)
+end
+return found
+"""
+
 Connect: TypeAlias = Callable[[], Any]  # a client of one server, or of a cluster
 
 
@@ -129,6 +138,12 @@ class Streams:
         with self.client() as client:
             return [_entry(found) for found in client.xrange(stream, f"({last}")]
 
+    def delayed(self, stream: str) -> list[Entry]:
+        """What waits beside the stream for its next try."""
+        with self.client() as client:
+            found = client.eval(DELAYED, 1, f"{stream}.retry")
+        return [_entry((number, dict(zip(pairs[::2], pairs[1::2], strict=True)))) for number, pairs in found]
+
     def read(self, stream: str, consumer: str, count: int = 10, *, group: str = GROUP) -> list[Entry]:
         """Take new entries in the name of a consumer, which then holds them."""
         with self.client() as client:
@@ -157,6 +172,8 @@ class Streams:
         while more := self.read(stream, "checker", 1000, group=group):
             taken += more
             self.ack(stream, *(entry.id for entry in more), group=group)
+        taken += self.delayed(stream)
+        self.delete(f"{stream}.retry")
         return taken
 
     def delete(self, *keys: str) -> None:

@@ -1,7 +1,7 @@
 """Moving dead letters back to work.
 
-Rule 1: publish, confirm, then remove (RB7). A process killed in between leaves at most one batch in both
-        queues, and never a message in neither.
+Rule 1: a reader that moves messages does it in one step. Else: publish, confirm, then remove (RB7), and a
+        process killed in between leaves at most one batch in both queues, and never a message in neither.
 Rule 2: a stop is obeyed between two batches, so what was published is also removed.
 Rule 3: a target that refuses does not hold up the rest: its messages stay, and the others go.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from time import monotonic, time
-from typing import Final
+from typing import Final, TypeAlias
 
 from chronicle.core.body import MAX_BODY
 from chronicle.core.deadletters.death import revived
@@ -23,9 +23,11 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.rate_limit import RateLimit
 from chronicle.engine.publication import reached
 from chronicle.engine.reconnect import TURN
-from chronicle.errors import BrokerRefused
-from chronicle.transports.batches import BATCH, publish_batches
+from chronicle.errors import BrokerRefused, InvalidMessage
+from chronicle.transports.batches import BATCH, send_batches
 from chronicle.transports.seam import Connector, Outgoing, Publisher, Reader
+
+Pair: TypeAlias = tuple[Delivery, Letter]
 
 NAMED: Final = 20  # letters that a report lists
 HOMES: Final = 1000  # queues that are told apart: a header can name any
@@ -38,6 +40,7 @@ class Tally:
     present: int = 0
     seen: int = 0
     gone: Counter[str] = field(default_factory=Counter)  # by the queue they went to
+    vanished: int = 0  # somebody else moved or removed them meanwhile
     stays: Counter[Why] = field(default_factory=Counter)
     kept_back: list[tuple[Letter, Why]] = field(default_factory=list)  # some of those that matched and stay
     homes: Counter[str] = field(default_factory=Counter)  # of those that stay for want of consent
@@ -120,7 +123,7 @@ class Redrive:
 
     def _work_on(self, batch: Sequence[Delivery]) -> None:
         now = int(self._now() * 1000)
-        going: dict[str, list[tuple[Delivery, Letter]]] = {}
+        going: dict[str, list[Pair]] = {}
         self.tally.seen += len(batch)
         for delivery in batch:
             letter = letter_of(delivery, self._connector.queue, self._max_body)
@@ -133,20 +136,21 @@ class Redrive:
         for queue, pairs in going.items():
             self._send(queue, pairs)
 
-    def _send(self, queue: str, pairs: list[tuple[Delivery, Letter]]) -> None:
-        """Publish, confirm, remove; or count why not."""
+    def _send(self, queue: str, pairs: list[Pair]) -> None:
+        """Take them to this queue, or count why not."""
         if self._dry_run:
             self._moved(queue, len(pairs))
             return
         left = pairs
         try:
-            publisher = self._publisher(queue)
-            for batch, problem in publish_batches(publisher, pairs, outgoing, self._letters.serve):
-                if problem is not None:
+            if queue in self.tally.refusals:
+                raise self.tally.refusals[queue]
+            for batch, went in send_batches(self._way_to(queue), pairs, outgoing):
+                if isinstance(went, InvalidMessage):
                     self.tally.stay(batch[0][1], Why.UNSENDABLE)
                 else:
-                    self._letters.remove([delivery for delivery, _ in batch])
-                    self._moved(queue, len(batch))
+                    self._moved(queue, went)
+                    self.tally.vanished += len(batch) - went
                 left = left[len(batch) :]
         except BrokerRefused as refusal:
             self.tally.refusals[queue] = refusal
@@ -157,10 +161,22 @@ class Redrive:
         self.tally.gone[queue] += number
         self._pace.spend(number)
 
+    def _way_to(self, queue: str) -> Callable[[Sequence[tuple[Pair, Outgoing]]], int]:
+        """How a batch gets to this queue; it says how many went: one that is gone by then does not."""
+        letters = self._letters
+
+        def move(batch: Sequence[tuple[Pair, Outgoing]]) -> int:
+            return len(letters.move([(delivery, message) for (delivery, _), message in batch], queue))
+
+        def publish_and_remove(batch: Sequence[tuple[Pair, Outgoing]]) -> int:
+            self._publisher(queue).publish([message for _, message in batch], letters.serve)
+            letters.remove([delivery for (delivery, _), _ in batch])
+            return len(batch)
+
+        return move if letters.moves else publish_and_remove
+
     def _publisher(self, queue: str) -> Publisher:
-        """The connected publisher for this queue; one that refused once raises BrokerRefused every time."""
-        if queue in self.tally.refusals:
-            raise self.tally.refusals[queue]
+        """The connected publisher for this queue."""
         if queue not in self._publishers:
             connector = replace(self._connector, queue=queue)
             self._publishers[queue] = self._open.enter_context(
@@ -169,7 +185,7 @@ class Redrive:
         return self._publishers[queue]
 
 
-def outgoing(pair: tuple[Delivery, Letter]) -> Outgoing:
+def outgoing(pair: Pair) -> Outgoing:
     """A dead letter as a message again: the body as it came, without the headers about its death (Z6)."""
     delivery, _ = pair
     return Outgoing(delivery.body, revived(delivery.headers), delivery.properties)

@@ -1,7 +1,8 @@
 """Running the current syncer over dead letters in place: a transport around a reader of their queue.
 
-Rule 1: what the syncer handled (True) is removed. Everything else stays, with the new reason: it is published
-        to the same queue again, confirmed, and then the old copy is removed.
+Rule 1: what the syncer handled (True) is removed. Everything else stays, with the new reason: it moves to the
+        end of the queue in one step, if the reader can do that; else it is published to the same queue again,
+        confirmed, and then the old copy is removed.
 Rule 2: as many as were there at the start are handed out and no more; those that stay go to the end.
 Rule 3: a letter that cannot be published again, and one that is not handled because the run ends, stays
         exactly as it is.
@@ -12,7 +13,7 @@ Rule 4: the reader and the publisher open and close together. What was read befo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from time import time
 from typing import Final
 
@@ -25,8 +26,8 @@ from chronicle.core.machine import Machine
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.core.states import EMBEDDED, Embedded, EmbeddedEvent
-from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost
-from chronicle.transports.batches import publish_batches
+from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, InvalidMessage
+from chronicle.transports.batches import publish_batches, send_batches
 from chronicle.transports.seam import Closing, Outgoing, Promises, Publisher, Reader
 
 ANSWER: Final = 5.0  # seconds for the broker to answer
@@ -68,6 +69,7 @@ class VerifyTransport:
         self.present: int | None = None
         self.tried = 0
         self.others = 0  # did not match
+        self.vanished = 0  # failed, but somebody else had moved or removed it meanwhile
 
     @property
     def place(self) -> str:
@@ -78,7 +80,8 @@ class VerifyTransport:
         self._reader.open(stopping)
         if stopping():
             return None
-        self._publisher = self._opened.enter_context(self._make_publisher())
+        if not self._reader.moves:
+            self._publisher = self._opened.enter_context(self._make_publisher())
         waiting = self._reader.present
         if self.present is None:
             self.present = waiting
@@ -117,8 +120,11 @@ class VerifyTransport:
                 removable.append(one)
             else:
                 failing.append(one)
-        # Published before anything is removed: if this raises, the broker still has all of them.
-        removable += self._published_again(failing)
+        if self._reader.moves:
+            self._move_to_the_end(failing)
+        else:
+            # Published before anything is removed: if this raises, the broker still has all of them.
+            removable += self._published_again(failing)
         if removable:
             self._reader.remove([one.delivery for one in removable])
             self._settled += len(removable)
@@ -163,11 +169,27 @@ class VerifyTransport:
         letter = letter_of(delivery, self._queue, self._max_body)
         return matches(letter, self._conditions, self._milliseconds())
 
+    def _move_to_the_end(self, failing: Sequence[Settlement]) -> None:
+        """Move these with the new reason, each of them at once here and no longer there."""
+
+        def move(batch: Sequence[tuple[Settlement, Outgoing]]) -> Sequence[Delivery]:
+            letters = [(one.delivery, message) for one, message in batch]
+            return self._reader.move(letters, letters[0][0].queue)
+
+        with suppress(BrokerRefused):  # it may accept them another time
+            for batch, went in send_batches(move, _sound(failing), self._again):
+                if isinstance(went, InvalidMessage):
+                    continue
+                for one in batch:
+                    one.fate = Fate.DONE if one.delivery in went else Fate.STALE
+                self.vanished += len(batch) - len(went)
+                self._settled += len(batch)
+        _keep([one for one in failing if one.fate is Fate.OPEN])
+
     def _published_again(self, failing: Sequence[Settlement]) -> Sequence[Settlement]:
         """Publish these with the new reason; returns those that could be. Raises ConnectionLost."""
-        sound = [one for one in failing if not one.delivery.envelope.fault]
         again: list[Settlement] = []
-        if sound:
+        if sound := _sound(failing):
             assert self._publisher is not None
             try:
                 for batch, problem in publish_batches(
@@ -178,10 +200,7 @@ class VerifyTransport:
                 pass  # it may accept them another time
             except BrokerUnreachable as error:
                 raise ConnectionLost(str(error)) from None
-        for one in failing:
-            if one not in again:
-                one.fate = Fate.FAILED
-                one.error = "it stays with its old reason: it could not be published again"
+        _keep([one for one in failing if one not in again])
         return again
 
     def _again(self, settlement: Settlement) -> Outgoing:
@@ -192,3 +211,15 @@ class VerifyTransport:
 
     def _milliseconds(self) -> int:
         return int(self._now() * 1000)
+
+
+def _sound(failing: Sequence[Settlement]) -> list[Settlement]:
+    """Those whose headers could be read: the others would lose them."""
+    return [one for one in failing if not one.delivery.envelope.fault]
+
+
+def _keep(failing: Sequence[Settlement]) -> None:
+    """These stay exactly as they are."""
+    for one in failing:
+        one.fate = Fate.FAILED
+        one.error = "it stays with its old reason: it could not be published again"

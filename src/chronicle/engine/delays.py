@@ -92,7 +92,11 @@ class Delays:
         return max(0.0, self._later[0][0] - now) if self._later else float("inf")
 
     def send_again(self) -> None:
-        """The connection is gone but the verdicts still count: what was not confirmed is sent once more."""
+        """The connection is gone but the verdicts still count: what was not confirmed is sent once more.
+
+        What became final just before the loss is not: the transport says so with its next answer.
+        """
+        self.told()
         self._ready, self._sent = [*self._sent, *self._ready], []
 
     def release_revoked(self) -> None:

@@ -1,14 +1,15 @@
-"""Publishing many messages: in batches, skipping those that cannot be sent at all."""
+"""Sending many messages: in batches, skipping those that cannot be sent at all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from chronicle.errors import InvalidMessage
 from chronicle.transports.seam import Outgoing, Publisher, nothing
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 BATCH: Final = 100
 BATCH_BYTES: Final = 8 * 1024 * 1024
@@ -49,15 +50,28 @@ def publish_batches(
 
     A caller that removes what was published does so before the next batch goes out.
     """
+
+    def publish(batch: Sequence[tuple[T, Outgoing]]) -> None:
+        publisher.publish([message for _, message in batch], meanwhile)
+
+    return send_batches(publish, items, outgoing)
+
+
+def send_batches(
+    send: Callable[[Sequence[tuple[T, Outgoing]]], R], items: Iterable[T], outgoing: Callable[[T], Outgoing]
+) -> Iterator[tuple[list[T], R | InvalidMessage]]:
+    """Send in order, whatever sending is; yields each batch and what `send` returned for it, or one item and
+    why it cannot be sent.
+    """
     for batch in batched(((item, outgoing(item)) for item in items), lambda pair: len(pair[1].body)):
         try:
-            publisher.publish([message for _, message in batch], meanwhile)
+            sent = send(batch)
         except InvalidMessage as error:
             if len(batch) == 1:
                 yield [batch[0][0]], error
             else:
                 # One of them is at fault: sent one by one, they show which.
                 for item, _ in batch:
-                    yield from publish_batches(publisher, [item], outgoing, meanwhile)
+                    yield from send_batches(send, [item], outgoing)
         else:
-            yield [item for item, _ in batch], None
+            yield [item for item, _ in batch], sent

@@ -264,9 +264,9 @@ class Reader(Protocol):
         """Take these, read since it was opened, out of the queue, and put the messages on another, or at the
         end of the same: in one step, so that nothing is ever in both or in neither.
 
-        Returns those that it moved; the others were gone already. Raises BrokerRefused when that queue takes
-        none of them, InvalidMessage when one of them cannot be sent at all, and then none was moved;
-        ConnectionLost when it is in doubt which were.
+        Returns those of the deliveries that it moved; the others were gone already. Raises BrokerRefused when
+        that queue takes none of them, InvalidMessage when one of them cannot be sent at all, and then none
+        was moved; ConnectionLost when it is in doubt which were.
         """
 
     def serve(self, timeout: float = 0.0) -> None:

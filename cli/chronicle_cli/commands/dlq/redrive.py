@@ -22,7 +22,7 @@ from chronicle.workers.loader import load
 from chronicle_cli import options, report
 from chronicle_cli.commands.dlq import options as dlq_options
 from chronicle_cli.commands.dlq.options import Aim, Rate, aim_of
-from chronicle_cli.commands.dlq.summary import interrupted, moved, stays, unseen
+from chronicle_cli.commands.dlq.summary import gone_meanwhile, interrupted, moved, stays, unseen
 from chronicle_cli.commands.dlq.view import counted
 from chronicle_cli.foreground import leave_now, observe, pipeline_of, run_to_end
 from chronicle_cli.given import typed
@@ -94,7 +94,8 @@ def redrive(ctx: click.Context, /, verify: str | None, **_: Any) -> int:
     Those that came from --queue go. Others are counted and named, and go where --also or --to says.
 
     Each is published with its exact body, confirmed by the broker, and then removed: whatever happens, it is
-    in one of the queues; at worst a few are in both. Those that were there at the start are moved; one that
+    in one of the queues; at worst a few are in both. Where the broker can move a message in one step, none is
+    ever in both. Those that were there at the start are moved; one that
     dies again meanwhile waits for the next run. The headers about its death are removed, and
     x-chronicle-redrives counts up. Ctrl-C finishes the batch and says how far it got.
 
@@ -205,7 +206,9 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     failing = counters.dead_lettered
     staying = "stays with its new reason" if failing == 1 else "stay with their new reason"
     report.say(f"{counted(counters.ack)} handled and removed, {failing} {staying}")
-    left = present - counters.ack - counters.dead_lettered - transport.others
+    if transport.vanished:
+        report.note(gone_meanwhile(transport.vanished))
+    left = present - counters.ack - counters.dead_lettered - transport.others - transport.vanished
     if left > 0:
         report.note(f"{left} of {present} were not tried and are still in {aim.dead}, unchanged")
     failed = counters.dead_lettered or counters.ack_retry or (left > 0 and ctx.params["limit"] is None)

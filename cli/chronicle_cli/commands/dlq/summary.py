@@ -44,8 +44,15 @@ def stays(tally: Tally) -> Iterator[str]:
         yield f"  {label(queue)}: {refusal.problem}; {refusal.remedy}"
 
 
+def gone_meanwhile(number: int) -> str:
+    """About letters that were no longer there when they should have moved."""
+    return f"{number} {'was' if number == 1 else 'were'} gone by then: somebody else moved or removed them"
+
+
 def unseen(tally: Tally, aim: Aim) -> Iterator[str]:
-    """What was there at the start and was not looked at."""
+    """What was there at the start and nothing was done about: gone meanwhile, or not looked at."""
+    if tally.vanished:
+        yield gone_meanwhile(tally.vanished)
     left = tally.present - tally.seen
     if left > 0:
         yield f"{left} of {tally.present} were not looked at and are still in {aim.dead}"

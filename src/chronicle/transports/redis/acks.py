@@ -29,61 +29,66 @@ class Acks:
         self._stream = stream
         self._group = group
         self._notices = notices
+        self._again: list[bytes] = []  # sent on an earlier connection, and not confirmed
         self._decided: list[bytes] = []
-        self._sent: deque[list[bytes]] = deque()  # one XACK each, in order
+        self._sent: deque[tuple[list[bytes], bool]] = deque()  # one XACK each, in order; whether again
 
     def __len__(self) -> int:
         """How many the server has not confirmed."""
-        return len(self._decided) + sum(map(len, self._sent))
+        return len(self._again) + len(self._decided) + sum(len(batch) for batch, _ in self._sent)
 
     def add(self, ids: Iterable[bytes]) -> None:
         self._decided.extend(ids)
 
     def send(self, dialogue: Dialogue) -> None:
-        """Put all that were decided into one command."""
-        if self._decided:
-            batch, self._decided = self._decided, []
-            self._sent.append(batch)
-            dialogue.ask(self._confirmed, "XACK", self._stream, self._group, *batch)
+        """Put all that were decided into one command; those of an earlier connection into one before it."""
+        for batch, again in ((self._again, True), (self._decided, False)):
+            if batch:
+                self._sent.append((batch.copy(), again))
+                dialogue.ask(self._confirmed, "XACK", self._stream, self._group, *batch)
+                batch.clear()
 
     def send_again(self) -> None:
         """There is a new connection: what was not confirmed goes first."""
-        again = [id_ for batch in self._sent for id_ in batch]
-        self._sent.clear()
-        self._decided = again + self._decided
-        if again:
+        self._again += self._all_sent()
+        if self._again:
             self._tell(
                 RETRIED,
                 logging.WARNING,
-                f"{len(again)} acknowledgements were not confirmed before the connection was lost, "
-                "and are sent again",
-                again,
+                "the connection was lost before these acknowledgements were confirmed; they are sent again: "
+                f"{len(self._again)}",
+                self._again,
             )
 
     def give_up(self) -> None:
         """The run ends without a connection."""
-        ids = [id_ for batch in (*self._sent, self._decided) for id_ in batch]
-        self._sent.clear()
+        ids = [*self._again, *self._all_sent(), *self._decided]
+        self._again.clear()
         self._decided.clear()
         if ids:
             self._tell(
                 UNCONFIRMED,
                 logging.ERROR,
-                f"{len(ids)} acknowledgements could not be delivered: these entries were handled, and will "
-                "be handled again",
+                "acknowledgements that could not be delivered, so that these entries will be handled again: "
+                f"{len(ids)}",
                 ids,
             )
 
+    def _all_sent(self) -> list[bytes]:
+        sent = [id_ for batch, _ in self._sent for id_ in batch]
+        self._sent.clear()
+        return sent
+
     def _confirmed(self, answer: Answer) -> None:
-        batch = self._sent.popleft()
-        if isinstance(answer, int) and answer < len(batch):
+        batch, again = self._sent.popleft()
+        missing = len(batch) - answer
+        if missing and not again:  # the first time may have worked
             # Which of them, Redis does not say.
-            missing = len(batch) - answer
             self._tell(
                 MISSED,
                 logging.WARNING,
-                f"{missing} acknowledged entries were no longer pending: another consumer had taken them "
-                "over, or the group was deleted",
+                "entries that were no longer pending when they were acknowledged, because another consumer "
+                f"had taken them over, or the group was deleted: {missing}",
                 batch,
                 missing,
             )

@@ -23,6 +23,8 @@ from chronicle.core.backoff import Backoff
 from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
+from chronicle.core.outcome import Exhausted
+from chronicle.core.policy import OnExhausted, Policy, decide
 from chronicle.core.settlement import Settlement
 from chronicle.errors import BrokerError, BrokerRefused, ConnectionLost
 from chronicle.transports.redis import scripts, states
@@ -33,7 +35,7 @@ from chronicle.transports.redis.connection import Wire
 from chronicle.transports.redis.dialogue import Dialogue, ignore
 from chronicle.transports.redis.discovery import connect
 from chronicle.transports.redis.entries import NAME, Claim
-from chronicle.transports.redis.intake import GROUP_MADE, Intake
+from chronicle.transports.redis.intake import DELIVERIES, GROUP_MADE, Intake
 from chronicle.transports.redis.keys import Keys, check_slot
 from chronicle.transports.redis.poller import Poller
 from chronicle.transports.redis.states import EVERYDAY, REDIS, Redis, RedisEvent
@@ -191,10 +193,27 @@ class StreamTransport:
             poller.sleep(work.wire, now + min(timeout, self._upkeep.next_chore(now)))
         work.serve()
         intake.serve_bell()
+        if intake.worn:
+            self._bury()
+        if not ready and not self._stopped:
+            # An answer without entries, or the bell: the next question goes out now. Nothing else would bring
+            # the next turn about before its time.
+            intake.plan(room, monotonic())
+            work.wire.flush()
         if not ready or not room or self._stopped:
             return ()
         states.received(self.machine)
         return [ready.popleft() for _ in range(min(room, len(ready)))]
+
+    def _bury(self) -> None:
+        """Dead-letter what has killed its consumers too often."""
+        worn, self._intake.worn = self._intake.worn, []
+        policy = Policy(on_exhausted=OnExhausted.DEAD_LETTER)
+        for delivery in worn:
+            outcome = Exhausted(delivery.counted, DELIVERIES)
+            self._verdicts.take_in(
+                [Settlement(delivery, outcome, decide(outcome, delivery, policy))], connected=True
+            )
 
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
         verdicts, dialogue = self._verdicts, self._work

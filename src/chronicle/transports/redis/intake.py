@@ -6,7 +6,9 @@ Rule 1 (D-12, S3): after every connect our own pending list is read before anyth
 Rule 2 (D-7): one question at a time, for as many entries as there is room: what is on its way takes a place.
 Rule 3: nothing waits on the connection that acknowledges. When there is nothing to read, a second connection
         listens for the next entry (bell.py).
-Rule 4 (S8): an entry that was trimmed while it was pending is counted and told; the syncer never sees it.
+Rule 4 (D-12): an entry whose consumers have died again and again is not handed out any more: it would kill
+        the next one.
+Rule 5 (S8): an entry that was trimmed while it was pending is counted and told; the syncer never sees it.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ VAIN: Final = 0.05  # seconds: of many that hear one entry, one gets it; the oth
 SWEEP: Final = (1.0, 15.0)  # seconds between two searches for what the dead left, at least and at most
 STEP: Final = 0.1  # seconds between two steps of such a search
 MOST: Final = 100  # entries that a step takes over
+DELIVERIES: Final = 20  # of one entry: whoever had it died every time, so it is the entry (D-12)
 
 
 class Intake:
@@ -58,6 +61,7 @@ class Intake:
         luck: Callable[[], float] = random,
     ) -> None:
         self.ready: deque[Delivery] = deque()
+        self.worn: list[Delivery] = []  # delivered so often that nobody should try again
         self.rereading = True  # our own pending list has not been read to its end
         self._keys = keys
         self._group = group
@@ -167,7 +171,7 @@ class Intake:
         if self._cursor != BEGINNING:
             self._sweep_at = self._now + STEP
         if entries:
-            text = f"{len(entries)} entries of consumers that are gone were taken over"
+            text = f"entries taken over from consumers that are gone: {len(entries)}"
             self._notices.append(Notice(CLAIMED, logging.WARNING, text, {"count": len(entries)}))
 
     def _take(self, id_: bytes, count: int, pairs: list[bytes]) -> None:
@@ -179,7 +183,8 @@ class Intake:
             self._acks.add((id_,))
             return
         self._held[id_] = claim = Claim(id_, count, pairs, self._now)
-        self.ready.append(delivery_of(claim, self._keys.stream, self._fields))
+        place = self.ready if count <= DELIVERIES else self.worn
+        place.append(delivery_of(claim, self._keys.stream, self._fields))
 
     def _is_for_others(self, pairs: list[bytes]) -> bool:
         """Whether another group put it back on the stream for another try: to us it is no news."""
@@ -198,8 +203,8 @@ class Intake:
     def _tell_of_trimmed(self, gone: list[bytes]) -> None:
         if gone:
             text = (
-                f"{len(gone)} pending entries were deleted or trimmed from the stream before they were "
-                "handled: they are lost; let producers keep more (MAXLEN)"
+                "entries that were deleted or trimmed from the stream while they were pending, and are lost "
+                f"(let producers keep more: MAXLEN): {len(gone)}"
             )
             self._notices.append(Notice(TRIMMED, logging.ERROR, text, {"count": len(gone)}))
 

@@ -57,10 +57,11 @@ class Upkeep:
         self._wake_at = now
         self._patrol_at = now + PATROL
         self._waking = False
+        self._taking = True
 
     def plan(self, now: float, *, taking: bool) -> None:
-        """Ask for what is due."""
-        self._now = now
+        """Ask for what is due; who takes nothing in any more only says that it is alive."""
+        self._now, self._taking = now, taking
         if now >= self._touch_at:
             self._touch_at = now + self._touch_every
             self._touch()
@@ -82,7 +83,12 @@ class Upkeep:
 
     def next_chore(self, now: float) -> float:
         """Seconds until something is due."""
-        return max(0.0, min(self._touch_at, self._wake_at, self._patrol_at) - now)
+        due = [self._touch_at]
+        if self._taking:
+            due.append(self._patrol_at)
+            if not self._waking:  # otherwise the answer says when
+                due.append(self._wake_at)
+        return max(0.0, min(due) - now)
 
     # --- freshness ----------------------------------------------------------------------------------
 
@@ -110,8 +116,8 @@ class Upkeep:
                 robbed += 1
         if robbed:
             text = (
-                f"{robbed} entries are no longer ours: another consumer has taken them over, or the group "
-                "was deleted; was this process frozen or cut off for longer than --claim-idle?"
+                "entries that are no longer ours: another consumer has taken them over, because this process "
+                f"was frozen or cut off for longer than --claim-idle, or the group was deleted: {robbed}"
             )
             self._notices.append(Notice(ROBBED, logging.WARNING, text, {"count": robbed}))
 
@@ -137,8 +143,8 @@ class Upkeep:
         if trimmed > self._trimmed:
             lost = trimmed - self._trimmed
             text = (
-                f"{lost} entries were trimmed from the stream before the group {self._group!r} had read "
-                "them: they are lost; let producers keep more (MAXLEN), or add consumers"
+                f"entries that were trimmed from the stream before the group {self._group!r} had read them, "
+                f"and are lost (let producers keep more: MAXLEN; or add consumers): {lost}"
             )
             self._notices.append(Notice(UNREAD_TRIMMED, logging.ERROR, text, {"count": lost}))
         self._trimmed = max(trimmed, self._trimmed)
