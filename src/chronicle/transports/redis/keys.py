@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chronicle.core.topology import dead_letter_queue
-from chronicle.errors import BrokerRefused, SettingError
+from chronicle.errors import SettingError
 from chronicle.transports.redis.address import Address, Kind
 
 
@@ -35,25 +35,21 @@ def check_slot(address: Address, *names: str) -> None:
     if address.kind is not Kind.CLUSTER:
         return
     for name in names:
-        if not _hash_tag(name):
+        tag = _hash_tag(name)
+        if not tag:
             plain = name.replace("{", "").replace("}", "") or "orders"
             raise SettingError(
                 f"in a cluster, {name!r} and its dead letters may be on different nodes",
                 f"put a hash tag into the name, for example {{{plain}}}",
             )
-
-
-def check_move(address: Address, source: str, target: str) -> None:
-    """BrokerRefused if a cluster may keep these on different nodes: no script reaches both."""
-    if address.kind is Kind.CLUSTER and _hash_tag(source) != _hash_tag(target):
-        raise BrokerRefused(
-            f"{address.place}: in a cluster, entries of {source!r} cannot be moved to {target!r} in one step",
-            f"give both the same hash tag, {{{_hash_tag(source)}}}; or use chronicle dlq export and publish",
-        )
+        if tag != _hash_tag(names[0]):
+            raise SettingError(
+                f"in a cluster, {names[0]!r} and {name!r} may be on different nodes",
+                f"put the same hash tag into both names: {{{_hash_tag(names[0])}}}",
+            )
 
 
 def _hash_tag(name: str) -> str:
-    """The part of a key that decides about its slot, if there is one."""
     _, _, rest = name.partition("{")
     tag, closing, _ = rest.partition("}")
     return tag if closing else ""

@@ -24,7 +24,7 @@ from chronicle.transports.redis.choices import Mode, choices_of
 from chronicle.transports.redis.connection import Answer, Wire
 from chronicle.transports.redis.discovery import connect
 from chronicle.transports.redis.entries import NAME, Claim, delivery_of, pairs_of
-from chronicle.transports.redis.keys import Keys, check_move, check_slot
+from chronicle.transports.redis.keys import Keys, check_slot
 from chronicle.transports.redis.topology import no_stream
 from chronicle.transports.seam import Closing, Connector, Outgoing, Reading
 from chronicle.transports.tls import tls_context
@@ -174,8 +174,7 @@ class StreamReader:
     def move(self, batch: Sequence[tuple[Delivery, Outgoing]], queue: str) -> Sequence[Delivery]:
         if not batch:
             return ()
-        check_slot(self._address, queue)
-        check_move(self._address, self._keys.stream, queue)
+        check_slot(self._address, self._keys.stream, queue)
         wire = self._opened([delivery for delivery, _ in batch])
         keys = (self._keys.stream, queue)
         questions = [

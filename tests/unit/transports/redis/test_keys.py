@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from redis.crc import key_slot
 
-from chronicle.errors import BrokerRefused, SettingError
+from chronicle.errors import SettingError
 from chronicle.transports.redis.address import address_of
-from chronicle.transports.redis.keys import Keys, check_move, check_slot
+from chronicle.transports.redis.keys import Keys, check_slot
 
 CLUSTER = address_of("redis+cluster://n1,n2")
 
@@ -49,12 +49,10 @@ def test_elsewhere_any_name_will_do(url: str) -> None:
     check_slot(address_of(url), "orders", "{}")
 
 
-def test_in_a_cluster_an_entry_moves_only_within_its_slot() -> None:
+def test_two_names_need_the_same_hash_tag() -> None:
     """A script reaches the keys of one slot: the server would answer CROSSSLOT, again and again."""
-    check_move(CLUSTER, "{orders}.dlq", "{orders}")
-    check_move(CLUSTER, "{orders}.dlq", "repair.{orders}")
-    check_move(address_of("redis://box"), "orders.dlq", "repair")
-    with pytest.raises(BrokerRefused) as error:
-        check_move(CLUSTER, "{orders}.dlq", "{repair}")
-    assert "'{orders}.dlq' cannot be moved to '{repair}'" in error.value.problem
-    assert "the same hash tag, {orders}" in error.value.remedy
+    check_slot(CLUSTER, "{orders}.dlq", "{orders}", "repair.{orders}")
+    with pytest.raises(SettingError) as error:
+        check_slot(CLUSTER, "{orders}.dlq", "{repair}")
+    assert error.value.problem == "in a cluster, '{orders}.dlq' and '{repair}' may be on different nodes"
+    assert error.value.remedy == "put the same hash tag into both names: {orders}"
