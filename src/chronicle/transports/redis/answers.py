@@ -22,6 +22,7 @@ NOGROUP: Final = "NOGROUP"
 OOM: Final = "OOM"
 WRONG_TYPE: Final = "WRONGTYPE"
 BUSY_GROUP: Final = "BUSYGROUP"
+IN_SCRIPT: Final = re.compile(r"ERR Error running script .*@user_script: ?\d+: -?([A-Z]{2,20}) ", re.DOTALL)
 
 # Errors that pass: the word the server begins with, and what it means.
 PASSING: Final = {
@@ -41,21 +42,20 @@ PASSING: Final = {
 }
 
 
-# Before Redis 7, an error inside a script is an ERR that quotes it behind the line of the script.
-_IN_SCRIPT: Final = re.compile(r"ERR Error running script .*@user_script: ?\d+: -?([A-Z]{2,20}) ", re.DOTALL)
-
-
 def word_of(error: Exception) -> str:
-    """The first word of an error, by which servers name its kind: NOAUTH, READONLY; ERR for any other."""
+    """The first word of an error, by which servers name its kind: NOAUTH, READONLY; ERR for any other.
+
+    Redis 6 puts the error of a command in a script behind words of its own.
+    """
     text = str(error)
-    inside = _IN_SCRIPT.match(text)
-    word = inside[1] if inside else text.partition(" ")[0]
+    quoted = IN_SCRIPT.match(text)
+    word = quoted[1] if quoted else text.partition(" ")[0]
     return word if word.isascii() and word.isupper() and len(word) <= 20 else "ERR"
 
 
 def is_gone(error: Exception) -> bool:
     """Whether the stream or its group does not exist any more."""
-    return word_of(error) == NOGROUP or "no such key" in str(error)
+    return word_of(error) == NOGROUP or "no such key" in str(error).lower()
 
 
 def lacks_command(error: Exception) -> bool:
