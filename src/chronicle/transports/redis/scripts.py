@@ -71,7 +71,11 @@ return given
 KEEP_FRESH: Final = """
 local holder = redis.call('GET', KEYS[2])
 if holder and holder ~= ARGV[3] then return redis.error_reply('TAKEN another process uses this name') end
-redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
+if holder then
+  redis.call('PEXPIRE', KEYS[2], ARGV[4])
+else
+  redis.pcall('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])  -- a server without memory takes no new key
+end
 local gone = {}
 for i = 5, #ARGV, 2 do
   local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)
