@@ -1,7 +1,8 @@
 """What is measured, and what is wanted of it: the cases as data.
 
 Rule 1: a peer stands in the cases whose kind of handler is its own: async ones in async cases, those with
-        threads in sync cases; the reference in both.
+        threads in sync cases; the reference in both. At Redis everybody stands in both, and FastStream with
+        an async handler: with a sync one it is slower still.
 Rule 2: a wish compares with the best of those it names. Rates and CPU compare with every Python peer,
         libraries too; start and memory with frameworks, because a bare library does less.
 """
@@ -14,10 +15,13 @@ from typing import Final
 
 from benchmarks.peers import (
     AIO_PIKA,
+    BARE_REDIS,
     CELERY,
     CHRONICLE,
+    CHRONICLE_REDIS,
     DRAMATIQ,
     FASTSTREAM,
+    FASTSTREAM_REDIS,
     JSON_LINES,
     LIMIT,
     LIVE,
@@ -28,6 +32,7 @@ from benchmarks.peers import (
     Peer,
     Where,
     backlog,
+    behind_held,
 )
 
 
@@ -92,6 +97,7 @@ PYTHON: Final = (AIO_PIKA, PIKA_THREADS, *FRAMEWORKS)
 ASYNC: Final = (CHRONICLE, PROCA, AIO_PIKA, FASTSTREAM)
 SYNC: Final = (CHRONICLE, PROCA, PIKA_THREADS, DRAMATIQ, CELERY)
 ALL: Final = (CHRONICLE, PROCA, *PYTHON)
+REDIS: Final = (CHRONICLE_REDIS, FASTSTREAM_REDIS, BARE_REDIS)
 
 
 def _rates(reference: float, python: float) -> tuple[Want, ...]:
@@ -125,6 +131,12 @@ def _http(
     return Case(name, about, handler, contenders, (*points, Point(100, 8_000, (rate, cpu))), answer=answer)
 
 
+def _redis_rates(framework: float, bare: float | None = None) -> tuple[Want, ...]:
+    """To FastStream, and to a loop that reads as many entries at once as chronicle may hold."""
+    wants = (Want(Metric.RATE, (FASTSTREAM_REDIS,), framework, of=CHRONICLE_REDIS),)
+    return wants if bare is None else (*wants, Want(Metric.RATE, (BARE_REDIS,), bare, of=CHRONICLE_REDIS))
+
+
 # A long queue beside a short one, in every way in which its length could be felt. A run ends before the short
 # one is empty: with --until-empty the process would end with it.
 HANDLED, SHORT, LONG = 8_000, 10_000, 100_000
@@ -134,8 +146,13 @@ BACKLOGS: Final = tuple(
         (Where.RABBITMQ,),
         (Where.EMBEDDED,),
         (Where.EMBEDDED, "--until-empty"),
+        (Where.REDIS,),
     )
 )
+# At Redis, longer runs and a stricter wish: there every entry stays in the stream, and who claims entries
+# must walk through a list of those that are pending.
+STREAM_HANDLED, STREAM, LONG_STREAM = 60_000, 65_000, 650_000
+FLAT: Final = (backlog(Where.REDIS, STREAM), backlog(Where.REDIS, LONG_STREAM), behind_held(STREAM))
 
 
 CASES: Final = (
@@ -269,6 +286,35 @@ CASES: Final = (
                 ),
             ),
         ),
+    ),
+    Case(
+        "redis-async",
+        "A stream of a Redis of our own, read in a group; an async handler that does nothing.",
+        Handler.ASYNC_NOOP,
+        REDIS,
+        (Point(10, 40_000, _redis_rates(8, 0.6)), Point(50, 60_000, _redis_rates(12, 0.6))),
+    ),
+    Case(
+        "redis-sync",
+        "The same with a sync handler.",
+        Handler.SYNC_NOOP,
+        REDIS,
+        (Point(10, 40_000, _redis_rates(6)),),
+    ),
+    Case(
+        "redis-flat",
+        "chronicle alone, over the same number of entries: of a stream, of one ten times as long, and of one "
+        "whose group has a hundred thousand entries pending that another consumer was given just before.",
+        Handler.ASYNC_NOOP,
+        FLAT,
+        (
+            Point(
+                10,
+                STREAM_HANDLED,
+                tuple(Want(Metric.CPU, FLAT[:1], 1.15, of=other) for other in FLAT[1:]),
+            ),
+        ),
+        repeats=5,
     ),
     Case(
         "leak",

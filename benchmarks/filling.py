@@ -23,11 +23,17 @@ TIMEOUT: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the messages of a queue look like. The bodies take turns."""
+    """What the messages of a queue look like. The bodies take turns.
+
+    For RabbitMQ with properties, and arguments of the queue; for Redis with the field that has the body, and
+    so many entries before them that another consumer holds.
+    """
 
     bodies: tuple[bytes, ...]
     properties: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    body_field: str = "data"
+    held: int = 0
 
 
 def fill(url: str, queue: str, load: Load, count: int) -> None:

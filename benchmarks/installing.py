@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -58,7 +58,7 @@ def install(peer: Peer) -> Installed:
     match peer.installer:
         case Installer.HERE:
             _as_installed()
-            return Installed(peer, HERE, {name: version(name) for name in peer.packages})
+            return Installed(peer, HERE, _here(peer.packages))
         case Installer.PIP:
             return Installed(peer, env, _pip(env, peer.packages))
         case Installer.NPM:
@@ -76,6 +76,13 @@ def install_http() -> Http:
         _run([sys.executable, "-m", "pip", "install", *quiet, "--target", str(clients), *CLIENTS])
     server = compiled("server", ENVS / "server")
     return Http(server, clients, json.loads(_run(versions)))
+
+
+def _here(packages: tuple[str, ...]) -> dict[str, str]:
+    try:
+        return {name: version(name) for name in packages}
+    except PackageNotFoundError as gone:
+        raise Missing(f"{gone.name} is not installed in this environment") from None
 
 
 def _as_installed() -> None:

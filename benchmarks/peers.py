@@ -1,7 +1,8 @@
 """Who runs side by side: chronicle, its reference, libraries, frameworks, and the limit.
 
 Rule 1: each does the same work: a durable queue of proca actions, parsed, its schema checked, handled, and
-        acknowledged one by one, with the same concurrency and a prefetch of twice as much.
+        acknowledged one by one, with the same concurrency and a prefetch of twice as much. At Redis it is a
+        stream read in a group, and the window is what one read may bring.
 Rule 2: nobody counts, times or stops itself; that is done from the outside, alike for all.
 Rule 3: a framework with a format of its own gets the same action inside its own envelope.
 """
@@ -9,6 +10,7 @@ Rule 3: a framework with a format of its own gets the same action inside its own
 from __future__ import annotations
 
 import json
+import struct
 import sys
 import uuid
 from collections.abc import Callable
@@ -21,6 +23,8 @@ from benchmarks import HERE
 from benchmarks.filling import Load
 
 SCRIPTS: Final = HERE / "consumers"
+HELD: Final = 100_000
+FASTSTREAM_FORMAT: Final = b"\x89BIN\r\n\x1a\n"
 
 
 class Kind(StrEnum):
@@ -47,6 +51,7 @@ class Where(StrEnum):
 
     RABBITMQ = "RabbitMQ"
     EMBEDDED = "embedded"
+    REDIS = "Redis"
 
 
 class Handler(StrEnum):
@@ -154,6 +159,23 @@ def celery_load(message: bytes, _queue: str) -> Load:
     )
 
 
+def faststream_load(message: bytes, _queue: str) -> Load:
+    """The action in FastStream's format for Redis: a mark, a version, two offsets, headers, the body."""
+    headers = {"correlation_id": str(uuid.uuid4()), "content-type": "application/json"}
+    words = [word.encode() for pair in headers.items() for word in pair]
+    written = struct.pack(">H", len(headers)) + b"".join(
+        struct.pack(">H", len(word)) + word for word in words
+    )
+    start = len(FASTSTREAM_FORMAT) + struct.calcsize(">HII")
+    head = FASTSTREAM_FORMAT + struct.pack(">HII", 1, start, start + len(written))
+    return Load((head + written + message,), body_field="__data__")
+
+
+def held_load(message: bytes, _queue: str) -> Load:
+    """The plain action, behind a hundred thousand that another consumer of the group has not settled."""
+    return Load((message,), held=HELD)
+
+
 def chronicle(name: str, *arguments: str, terminal: bool = False) -> Peer:
     """The real command with the whole pipeline."""
 
@@ -172,10 +194,24 @@ def chronicle(name: str, *arguments: str, terminal: bool = False) -> Peer:
     return Peer(name, Kind.OURS, Installer.HERE, packages, command, terminal=terminal)
 
 
+def at_redis(peer: Peer) -> Peer:
+    """The same chronicle, with Redis for its broker."""
+    packages = ("chronicle-syncer", "redis", "hiredis", "orjson", "pynacl")
+    return replace(peer, where=Where.REDIS, packages=packages)
+
+
 def backlog(where: Where, waiting: int, *arguments: str) -> Peer:
     """chronicle on a queue of this length, named by what is different."""
     name = ", ".join([where, *(word.removeprefix("--") for word in arguments), f"{waiting} waiting"])
-    return replace(chronicle(name, "--log-level", "warning", *arguments), where=where, waiting=waiting)
+    peer = replace(chronicle(name, "--log-level", "warning", *arguments), where=where, waiting=waiting)
+    return at_redis(peer) if where is Where.REDIS else peer
+
+
+def behind_held(waiting: int) -> Peer:
+    """chronicle on a stream of this length whose group has a long pending list, all of it somebody else's."""
+    return replace(
+        backlog(Where.REDIS, waiting), name=f"{Where.REDIS}, {waiting} waiting, {HELD} held", load=held_load
+    )
 
 
 def _script(name: str) -> Callable[[Path, Task], list[str]]:
@@ -227,3 +263,13 @@ CELERY: Final = Peer(
     "Celery", Kind.FRAMEWORK, Installer.PIP, ("celery",), _celery, celery_load, share=0.25
 )  # fmt: skip
 LIMIT: Final = Peer("C, the limit", Kind.LIMIT, Installer.CC, ("librabbitmq-dev",), _limit)
+CHRONICLE_REDIS: Final = at_redis(CHRONICLE)
+# With hiredis, as the others: it does not ask for it, and could be thought slow for want of it.
+FASTSTREAM_REDIS: Final = Peer(
+    "FastStream (Redis)", Kind.FRAMEWORK, Installer.PIP, ("faststream[redis]", "hiredis"),
+    _script("faststream_redis_consumer.py"), faststream_load, share=0.1, where=Where.REDIS,
+)  # fmt: skip
+BARE_REDIS: Final = Peer(
+    "redis-py, a bare loop", Kind.LIBRARY, Installer.PIP, ("redis", "hiredis", "orjson"),
+    _script("redis_loop.py"), where=Where.REDIS,
+)  # fmt: skip

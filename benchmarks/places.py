@@ -1,6 +1,7 @@
 """Where the queues of a run are: how they are made, filled, watched from the outside and checked.
 
-A new broker needs a class here, a word in `Where`, and the contenders of `backlog` in cases.py.
+A new broker needs a class here or beside it (streams.py), a word in `Where`, a start in `started`, and the
+contenders of `backlog` in cases.py.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
 from benchmarks.filling import Load, fill
+from benchmarks.peers import Where
+from benchmarks.streams import AtRedis
 from benchmarks.watching import Moment, watch
 from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.seam import Connector, Outgoing
 from support.rabbit import RabbitNode
+from support.redis_server import RedisServer
 
 DEAD: Final = "bench.dead"
 AT_ONCE: Final = 10_000
@@ -43,6 +47,10 @@ class Place(Protocol):
     def folder(self) -> Path:
         """For what a consumer prints."""
 
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Of the broker, by its name."""
+
     def url(self, queue: str) -> str: ...
 
     def queue(self) -> AbstractContextManager[str]:
@@ -56,6 +64,24 @@ class Place(Protocol):
 
     def dropped(self, queue: str) -> int:
         """How many messages a consumer put aside instead of handling them; they are gone afterwards."""
+
+
+@contextlib.contextmanager
+def started(needed: Collection[Where], folder: Path) -> Iterator[Mapping[Where, Place]]:
+    """The kinds of broker that are needed, all our own and new; they end with this."""
+    with contextlib.ExitStack() as ours:
+        places: dict[Where, Place] = {}
+        for where in needed:
+            match where:
+                case Where.RABBITMQ:
+                    node = RabbitNode(settings={"vm_memory_high_watermark.absolute": "2GB"})
+                    ours.callback(node.close)
+                    places[where] = AtRabbit(node.start())
+                case Where.REDIS:
+                    places[where] = AtRedis(ours.enter_context(RedisServer()).start())
+                case Where.EMBEDDED:
+                    places[where] = InFile(folder)
+        yield places
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +98,10 @@ class AtRabbit:
     @property
     def folder(self) -> Path:
         return self.node.folder
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        return {"RabbitMQ": self.node.ctl("version").strip()}
 
     def url(self, queue: str) -> str:  # noqa: ARG002 - one broker holds them all
         return self.node.url
@@ -108,6 +138,10 @@ class InFile:
     """Queues of the embedded kind, each in a file of its own."""
 
     folder: Path
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        return {"SQLite": sqlite3.sqlite_version}
 
     def url(self, queue: str) -> str:
         return f"local:{self._file(queue)}"

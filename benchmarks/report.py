@@ -66,11 +66,12 @@ def _table(result: CaseResult) -> Iterator[str]:
     yield "| c | consumer | messages | messages/s | CPU µs each | peak MB | exec to first | chronicle ÷ it |"
     yield "|---|---|---|---|---|---|---|---|"
     for point in result.points:
-        ours = point.samples.get(CHRONICLE, ())
+        # The same command at another broker is called chronicle as well.
+        ours = next((found for peer, found in point.samples.items() if peer.name == CHRONICLE.name), ())
         for peer, samples in point.samples.items():
             if not samples:
                 continue
-            compared = None if peer is CHRONICLE else ratio(Metric.RATE, ours, samples)
+            compared = None if samples is ours else ratio(Metric.RATE, ours, samples)
             cells = (
                 str(point.point.concurrency),
                 peer.name,
@@ -94,7 +95,7 @@ def _wishes(result: CaseResult) -> Iterator[str]:
     for point, found in findings:
         whom = found.to.name if found.to else " or ".join(peer.name for peer in found.want.to)
         what = NAMES[found.want.metric]
-        if found.want.of is not CHRONICLE:
+        if found.want.of.name != CHRONICLE.name:
             what += f" ({found.want.of.name})"
         sign = "≥" if found.want.metric.more_is_better else "≤"
         measured = ranged(found.ratio, 1, 2) if found.ratio else ""

@@ -9,6 +9,7 @@ import platform
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,17 +21,17 @@ from benchmarks.headline import headline, put
 from benchmarks.installing import Http, Installed, Missing, install, install_http
 from benchmarks.measure import BadRun, Run, Sample, measure
 from benchmarks.peers import Peer, Where
-from benchmarks.places import AtRabbit, InFile, Place
+from benchmarks.places import Place, started
 from benchmarks.results import CaseResult, PointResult
 from benchmarks.server import Server
-from support.rabbit import RabbitNode
 from support.samples import FOLDER as SAMPLES
 
 # Seconds a run may take, and the load from which on other work spoils it.
 LONG: Final = 1800.0
 SHORT: Final = 120.0
 BUSY: Final = 0.5
-HTTP: Final = "http"
+# The first word of a case's name may be asked for as well: all that begin with it.
+GROUPS: Final = ("http", "redis")
 RESULTS: Final = HERE / "RESULTS.md"
 README: Final = ROOT / "README.md"
 
@@ -38,7 +39,7 @@ README: Final = ROOT / "README.md"
 def main() -> int:
     """Run the cases asked for, print their tables, write them down."""
     asked = _arguments()
-    cases = [resized(case, asked.messages, asked.repeats) for case in CASES if _is_asked(case, asked.case)]
+    cases = [resized(case, asked.messages, asked.repeats) for case in CASES if is_asked(case, asked.case)]
     ready, missing = _install(cases)
     http = _install_http(cases)
     for peer, why in missing.items():
@@ -46,16 +47,16 @@ def main() -> int:
     load = os.getloadavg()[0]
     if load > BUSY:
         _tell(f"this machine is busy (load {load:.1f}): do not trust the figures")
-    node = RabbitNode(settings={"vm_memory_high_watermark.absolute": "2GB"})
-    try:
-        _tell("starting a private RabbitMQ")
-        node.start()
-        places: dict[Where, Place] = {Where.RABBITMQ: AtRabbit(node), Where.EMBEDDED: InFile(node.folder)}
+    brokers = dict.fromkeys(peer.where for case in cases for peer in _contenders(case))
+    _tell(f"starting private brokers: {', '.join(brokers)}")
+    with (
+        tempfile.TemporaryDirectory(prefix="chronicle-bench-") as folder,
+        started(brokers, Path(folder)) as places,
+    ):
         called: list[CaseResult] = []
-        broker = {"RabbitMQ": node.ctl("version").strip(), "Python": platform.python_version()}
         for case in cases:
-            result, served = _run_case(places, node.folder, case, ready, missing, http)
-            versions = {**broker, **_versions(case, ready), **served}
+            result, served = _run_case(places, Path(folder), case, ready, missing, http)
+            versions = {**_versions(places, case, ready), **served}
             section = report.section(result, datetime.now(UTC), load, versions)
             print(f"\n{section}", flush=True)
             # After each case, so that a run that is stopped keeps what it has measured.
@@ -64,8 +65,6 @@ def main() -> int:
         # The README shows what RESULTS.md does, so only a run that wrote there changes it.
         if asked.results == RESULTS and (text := headline(called, datetime.now(UTC))):
             put(README, text)
-    finally:
-        node.close()
     return 0
 
 
@@ -75,8 +74,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--case",
         action="append",
-        choices=[*names, HTTP],
-        help=f"a case, or {HTTP} for all of them that make calls; may be repeated (default: all)",
+        choices=[*names, *GROUPS],
+        help=f"a case, or {' or '.join(GROUPS)} for all that begin so; may be repeated (default: all)",
     )
     parser.add_argument("--messages", type=int, help="messages per run instead of the case's own number")
     parser.add_argument("--repeats", type=int, help="rounds instead of the case's own number")
@@ -111,16 +110,21 @@ def _install_http(cases: list[Case]) -> Http | None:
         return None
 
 
-def _is_asked(case: Case, asked: list[str]) -> bool:
-    return case.name in asked or (HTTP in asked and case.handler.calls)
+def is_asked(case: Case, asked: list[str]) -> bool:
+    """Whether the case is meant by one of these names."""
+    return case.name in asked or case.name.partition("-")[0] in {*asked} & {*GROUPS}
 
 
 def _contenders(case: Case) -> list[Peer]:
     return list(dict.fromkeys([*case.contenders, *(peer for point in case.points for peer in point.also)]))
 
 
-def _versions(case: Case, ready: Mapping[Peer, Installed]) -> dict[str, str]:
+def _versions(places: Mapping[Where, Place], case: Case, ready: Mapping[Peer, Installed]) -> dict[str, str]:
+    """Of the brokers, of Python, and of everybody who takes part."""
     found: dict[str, str] = {}
+    for where in dict.fromkeys(peer.where for peer in _contenders(case)):
+        found |= places[where].versions
+    found["Python"] = platform.python_version()
     for peer in _contenders(case):
         if peer in ready:
             found |= ready[peer].versions

@@ -42,6 +42,8 @@ WINDOW: Final = 5.0  # seconds that count as "now"
 LINES_PER_DRAWING: Final = 20
 REASONS_KEPT: Final = 200
 REASONS_SHOWN: Final = 5
+# What makes a consumer work, and what ends that; the names of its states are its broker's.
+AT_WORK: Final = {events.READY: True, events.LOST: False, events.RETRY: False, events.STOPPING: False}
 _STYLES: Final = ((logging.ERROR, "red"), (logging.WARNING, "yellow"), (logging.INFO, ""))
 
 
@@ -69,6 +71,7 @@ class LiveView:
         self._title = str(tidy(title))
         self._clock = clock
         self._state = ""
+        self._at_work = False
         self._started = self._drawn = clock()
         self._samples: deque[tuple[float, int]] = deque([(self._started, 0)])
         self._reasons: OrderedDict[str, int] = OrderedDict()
@@ -88,7 +91,9 @@ class LiveView:
     def event(self, name: str, level: int, text: str, **facts: Any) -> None:
         if name.endswith(".state_change"):
             self._state = str(tidy(facts.get("to", "")))
-        elif name == events.READY and not self._live.is_started:
+        elif name in AT_WORK:
+            self._at_work = AT_WORK[name]
+        if name == events.READY and not self._live.is_started:
             # Not earlier: until then a refusal may end the run with a single line.
             self._live.start()
         if events.for_people(name, level) >= self._level:
@@ -159,7 +164,7 @@ class LiveView:
         return Group(
             Rule(style="dim"),
             Text(self._title, style="bold", no_wrap=True, overflow="ellipsis"),
-            Text(state, style="green" if self._state == "Delivering" else "yellow", no_wrap=True),
+            Text(state, style="green" if self._at_work else "yellow", no_wrap=True),
             numbers,
             Text(f"trouble  {told}", style="" if told == "none" else "yellow"),
             *self._failures(),

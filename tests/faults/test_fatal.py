@@ -47,11 +47,12 @@ def test_an_async_syncer_that_blocks_does_not_delay_a_fatal_exit(
     assert (report.lost, sorted(report.queued)) == ([], [0, 1])
 
 
-def test_a_fatal_answer_leaves_its_message_in_the_local_queue(
-    in_file: NewCampaign, chronicle: StartChronicle
+@pytest.mark.parametrize("maker", ["in_file", "on_redis"])
+def test_a_fatal_answer_leaves_its_message_in_the_queue(
+    request: pytest.FixtureRequest, chronicle: StartChronicle, maker: str
 ) -> None:
-    """F13 on the embedded queue."""
-    campaign = in_file("fatal")
+    """F13 on the embedded queue, and on a stream."""
+    campaign: Campaign = request.getfixturevalue(maker)("fatal")
     process = consume(campaign, chronicle, "raise", "sync")
     assert process.wait(SOON) == 1
     assert_only_the_finished_are_gone(campaign, process, "raise")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.checker import Campaign, NewCampaign
+from support.checker import AtRabbit, AtRedis, Campaign, NewCampaign
 from support.fixtures import StartChronicle
 from support.proxy import Proxy
 from support.waiting import wait_for
@@ -16,9 +16,9 @@ SENT, PREFETCH, CONCURRENCY = 40, 12, 4
 ALWAYS_STUCK = {"seconds": 600}
 
 
-@pytest.fixture(params=["rabbitmq", "local"])
+@pytest.fixture(params=["rabbitmq", "redis", "local"])
 def campaign(request: pytest.FixtureRequest) -> Campaign:
-    maker = {"rabbitmq": "on_rabbit", "local": "in_file"}[request.param]
+    maker = {"rabbitmq": "on_rabbit", "redis": "on_redis", "local": "in_file"}[request.param]
     made: Campaign = request.getfixturevalue(maker)("stopped")
     return made
 
@@ -57,8 +57,11 @@ def test_a_stop_finishes_what_was_received_and_takes_nothing_new(
 
 def wait_for_full_buffer(campaign: Campaign) -> None:
     """Until the broker has handed out all it may. A file has no pushing broker: a claim is whole at once."""
-    if queues := getattr(campaign.place, "queues", None):
-        wait_for(lambda: queues.depth(campaign.queue) == SENT - PREFETCH, 30, "a full buffer")
+    place, queue = campaign.place, campaign.queue
+    if isinstance(place, AtRabbit):
+        wait_for(lambda: place.queues.depth(queue) == SENT - PREFETCH, 30, "a full buffer")
+    if isinstance(place, AtRedis):
+        wait_for(lambda: len(place.streams.pending(queue)) == PREFETCH, 30, "a full buffer")
 
 
 @pytest.mark.parametrize("syncer", ["sync", "tasked", "blocking"])

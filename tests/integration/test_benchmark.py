@@ -12,11 +12,12 @@ import pytest
 
 from benchmarks.installing import Http, compiled, install
 from benchmarks.measure import BadRun, Run, measure
-from benchmarks.peers import CHRONICLE, Handler, Where, backlog
+from benchmarks.peers import CHRONICLE, CHRONICLE_REDIS, HELD, Handler, Where, backlog, behind_held
 from benchmarks.places import AtRabbit, InFile, Place
 from benchmarks.server import Server
+from benchmarks.streams import GROUP, AtRedis
 from support import samples
-from support.fixtures import Broker
+from support.fixtures import Broker, StartRedis
 
 
 @pytest.fixture
@@ -62,6 +63,35 @@ def test_a_run_may_handle_the_first_of_a_long_queue(tmp_path: Path, arguments: t
     sample = measure(InFile(tmp_path), run)
     assert [mark.left for mark in sample.marks] == [None, 999, 600]
     assert sample.messages == 400
+
+
+def test_a_run_on_a_stream_is_watched_through_its_group(private_redis: StartRedis) -> None:
+    place = AtRedis(private_redis())
+    body = samples.body("action-plain.json")
+    sample = measure(place, Run(install(CHRONICLE_REDIS), Handler.ASYNC_NOOP, 10, 400, body, step=200))
+    assert [mark.left for mark in sample.marks] == [None, 399, 200, 0]
+    assert [mark.at for mark in sample.marks] == sorted(mark.at for mark in sample.marks)
+    with pytest.raises(BadRun, match="20 messages were dropped"):
+        measure(place, Run(install(CHRONICLE_REDIS), Handler.SYNC_NOOP, 10, 20, b"no JSON"))
+
+
+def test_what_another_consumer_holds_is_not_counted(private_redis: StartRedis) -> None:
+    server = private_redis()
+    peer = behind_held(500)
+    run = Run(install(peer), Handler.ASYNC_NOOP, 10, 400, samples.body("action-plain.json"), waiting=500)
+    sample = measure(AtRedis(server), run)
+    assert [mark.left for mark in sample.marks] == [None, 499, 100]
+
+
+def test_a_long_pending_list_is_made_in_the_name_of_somebody_else(private_redis: StartRedis) -> None:
+    server = private_redis()
+    place = AtRedis(server)
+    with place.queue() as queue:
+        place.fill(queue, behind_held(500).load(b"{}", queue), 500)
+        with server.client() as client:
+            (group,) = client.xinfo_groups(queue)
+            (holder,) = client.xinfo_consumers(queue, GROUP)
+        assert (group["pending"], group["lag"], holder["pending"]) == (HELD, 500, HELD)
 
 
 @pytest.fixture

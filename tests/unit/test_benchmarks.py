@@ -13,10 +13,26 @@ from benchmarks import ROOT
 from benchmarks.cases import CASES, PYTHON, Case, Metric, Point, Want
 from benchmarks.headline import BEGIN, END, headline, put
 from benchmarks.measure import Mark, Sample
-from benchmarks.peers import AIO_PIKA, CHRONICLE, FASTSTREAM, LIMIT, PROCA, Handler, Peer, Where
+from benchmarks.peers import (
+    AIO_PIKA,
+    BARE_REDIS,
+    CHRONICLE,
+    CHRONICLE_REDIS,
+    FASTSTREAM,
+    FASTSTREAM_REDIS,
+    HELD,
+    LIMIT,
+    PROCA,
+    Handler,
+    Peer,
+    Where,
+    faststream_load,
+)
 from benchmarks.proc import Usage
 from benchmarks.report import machine, section, write
 from benchmarks.results import CaseResult, PointResult, find, ratio
+from benchmarks.run import is_asked
+from benchmarks.streams import StreamWatch
 
 WHEN: Final = datetime(2026, 3, 2, 10, 11, tzinfo=UTC)
 
@@ -177,3 +193,72 @@ def test_every_wish_names_somebody_who_runs_in_its_case() -> None:
             for want in point.wants:
                 assert want.of in running, case.name
                 assert running & set(want.to), case.name
+
+
+def test_a_group_of_cases_may_be_asked_for_by_its_first_word() -> None:
+    asked = [case.name for case in CASES if is_asked(case, ["redis", "leak"])]
+    assert asked == ["redis-async", "redis-sync", "redis-flat", "leak"]
+    # The others have names of their own, not groups: "async" is nobody.
+    assert not [case for case in CASES if is_asked(case, ["async"])]
+
+
+def test_redis_is_compared_with_faststream_and_with_a_bare_loop_of_the_same_window() -> None:
+    wanted = {
+        (case.name, point.concurrency, want.to, want.bound)
+        for case in CASES
+        for point in case.points
+        for want in point.wants
+        if want.of is CHRONICLE_REDIS
+    }
+    assert wanted == {
+        ("redis-async", 10, (FASTSTREAM_REDIS,), 8),
+        ("redis-async", 10, (BARE_REDIS,), 0.6),
+        ("redis-async", 50, (FASTSTREAM_REDIS,), 12),
+        ("redis-async", 50, (BARE_REDIS,), 0.6),
+        ("redis-sync", 10, (FASTSTREAM_REDIS,), 6),
+    }
+    assert CHRONICLE_REDIS.command is CHRONICLE.command
+
+
+def test_at_redis_neither_a_long_stream_nor_a_long_pending_list_is_felt() -> None:
+    (case,) = (case for case in CASES if case.name == "redis-flat")
+    (point,) = case.points
+    plain, long, held = case.contenders
+    assert {(want.metric, want.to, want.bound, want.of) for want in point.wants} == {
+        (Metric.CPU, (plain,), 1.15, other) for other in (long, held)
+    }
+    assert long.waiting == 10 * plain.waiting == 10 * held.waiting
+    assert [peer.load(b"{}", "q").held for peer in case.contenders] == [0, 0, HELD]
+
+
+def test_chronicle_at_redis_is_ours_in_the_tables() -> None:
+    want = Want(Metric.RATE, (BARE_REDIS,), 0.6, of=CHRONICLE_REDIS)
+    case = Case("redis-async", "About.", Handler.ASYNC_NOOP, (CHRONICLE_REDIS, BARE_REDIS), ())
+    samples = {CHRONICLE_REDIS: (sample(3000),), BARE_REDIS: (sample(4000),)}
+    point = PointResult(Point(10, 1000, (want,)), samples, {})
+    text = section(CaseResult(case, (point,), {}), WHEN, 0.1, {})
+    assert "| 10 | messages/s | redis-py, a bare loop | ≥ 0.6 | 0.75 | met |" in text
+    assert text.count("0.20 s | 0.75 |") == 1
+
+
+def test_faststream_finds_the_action_behind_its_headers() -> None:
+    load = faststream_load(b'{"a": 1}', "q")
+    (body,) = load.bodies
+    start = int.from_bytes(body[14:18], "big")
+    assert load.body_field == "__data__"
+    assert body[:10] == b"\x89BIN\r\n\x1a\n\0\1"
+    assert body[start:] == b'{"a": 1}'
+
+
+def test_a_stream_is_watched_by_what_its_group_has_read_and_not_settled() -> None:
+    """What another consumer was given before counts neither as read nor as left."""
+    counts = iter([(100, 100), (120, 120), (120, 119), (150, 105), (150, 100)])
+
+    class Client:
+        def xinfo_groups(self, _stream: str) -> list[dict[str, int]]:
+            read, pending = next(counts)
+            return [{"entries-read": read, "pending": pending}]
+
+    watch = StreamWatch(Client(), "q", 50, [49, 0], 100, 100)
+    seen = [[moment.left for moment in watch.moments()] for _ in range(5)]
+    assert seen == [[], [None], [None, 49], [None, 49], [None, 49, 0]]

@@ -230,3 +230,10 @@ def broker_cannot_move(verdict: Verdict, obstacle: str) -> Verdict:
 def nobody_can_move(verdict: Verdict, obstacle: str) -> Verdict:
     """The verdict on a dead letter that stays in its queue, unacknowledged, because nobody can move it."""
     return replace(verdict, reason=f"{verdict.reason}; {obstacle}, so it is put aside and stays in its queue")
+
+
+def not_kept(verdict: Verdict) -> Verdict:
+    """What becomes of a message that nobody keeps: there is no second try, and there are no dead letters."""
+    if verdict.action in (Action.ACK, Action.DROP, Action.LEAVE):
+        return verdict
+    return Verdict(Action.DROP, f"{verdict.reason}; nobody keeps this message, so it is dropped")

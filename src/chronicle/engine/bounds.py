@@ -47,7 +47,7 @@ class BoundsWatch:
         self._bounds = bounds
         self._returns = Returns()
         self._started = self._last_delivery = now
-        self.quiet = False  # the last turn brought nothing
+        self.quiet = False  # the last turn had room, and brought nothing
         self._saw_empty = False  # and before it the broker said that the queue is empty
 
     def connected(self, now: float) -> None:
@@ -55,9 +55,9 @@ class BoundsWatch:
         self._last_delivery = now
         self.quiet = self._saw_empty = False
 
-    def turned(self, batch: Sequence[Delivery], now: float) -> None:
-        """A turn has ended, and brought these."""
-        self.quiet = not batch
+    def turned(self, batch: Sequence[Delivery], now: float, *, had_room: bool = True) -> None:
+        """A turn has ended, and brought these; where there was no room, nothing says nothing."""
+        self.quiet = not batch and had_room
         if batch:
             self._saw_empty = False
             self._last_delivery = now

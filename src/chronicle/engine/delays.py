@@ -43,7 +43,8 @@ class Delays:
     """Verdicts on their way to the transport, some of them later."""
 
     def __init__(self, promises: Promises) -> None:
-        self._keeps_delays = promises.delays
+        # Where a message is gone when it arrives there is no next try, and so no point in waiting for it.
+        self._keeps_delays = promises.delays or not promises.settles
         self._holds = promises.holds
         self._tries = None if promises.counts else Tries()
         self._ready: list[Settlement] = []
@@ -91,7 +92,11 @@ class Delays:
         return max(0.0, self._later[0][0] - now) if self._later else float("inf")
 
     def send_again(self) -> None:
-        """The connection is gone but the verdicts still count: what was not confirmed is sent once more."""
+        """The connection is gone but the verdicts still count: what was not confirmed is sent once more.
+
+        What became final just before the loss is not: the transport says so with its next answer.
+        """
+        self.told()
         self._ready, self._sent = [*self._sent, *self._ready], []
 
     def release_revoked(self) -> None:

@@ -238,11 +238,10 @@ class Runner:
         if self._shutdown.over:
             return
         self._mailbox.pump_sleeps = True
-        batch = self._transport.receive(
-            self._room(), min(PULSE if lent is None else lent, self._timeout(now))
-        )
+        room = self._room()
+        batch = self._transport.receive(room, min(PULSE if lent is None else lent, self._timeout(now)))
         self._mailbox.pump_sleeps = False
-        self._watch.turned(batch, now)
+        self._watch.turned(batch, now, had_room=room > 0)
         if batch:
             self._holdings.received(batch)
             self._workers.submit(batch)

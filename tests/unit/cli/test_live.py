@@ -7,6 +7,7 @@ import logging
 import os
 
 import pytest
+from rich.text import Text
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action, Failed, Synced, Verdict
@@ -98,6 +99,26 @@ def test_design_5_the_view_shows_rates_work_and_what_failed_and_why() -> None:
     assert "2 × requeued: the syncer returned False" in last
     assert [row.split() for row in last.splitlines() if "dead-lettered " in row] == [["dead-lettered", "1"]]
     assert "\x1b[?25h" in last
+
+
+@pytest.mark.parametrize("state", ["Delivering", "Receiving"])
+def test_it_is_green_while_the_consumer_is_at_work_whatever_its_broker_calls_that(state: str) -> None:
+    view, _, clock = view_on()
+
+    def colour() -> str:
+        (line,) = (part for part in view.drawing(Counters(), clock.now).renderables if state in str(part))
+        assert isinstance(line, Text)
+        return str(line.style)
+
+    view.event(events.state_change("some"), logging.DEBUG, "…", **{"from": "Opening", "to": state})
+    assert colour() == "yellow"
+    view.event(events.READY, logging.INFO, "consuming")
+    assert colour() == "green"
+    view.event(events.LOST, logging.WARNING, "gone")
+    assert colour() == "yellow"
+    view.event(events.READY, logging.INFO, "consuming")
+    view.event(events.STOPPING, logging.INFO, "stopping: enough")
+    assert colour() == "yellow"
 
 
 def test_the_view_is_drawn_at_most_eight_times_a_second() -> None:

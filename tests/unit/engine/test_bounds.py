@@ -111,3 +111,12 @@ class TestUntilEmpty:
         assert watch.reached(100, counters, 0, lambda: True) == ""
         watch.reached(200, counters, 0, lambda: True)
         assert watch.reached(200, counters, 0, lambda: True) == "the queue is empty"
+
+
+def test_a_turn_without_room_is_not_quiet() -> None:
+    """It could not bring anything: a drain that ended there would leave behind what had arrived."""
+    watch = BoundsWatch(Bounds(), 0)
+    watch.turned([], now=1, had_room=False)
+    assert not watch.quiet
+    watch.turned([], now=2)
+    assert watch.quiet

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action, Failed, Verdict
-from chronicle.core.settlement import Settlement
+from chronicle.core.settlement import Fate, Settlement
 from chronicle.engine.delays import Delays
 from chronicle.transports.seam import Promises
 from support.samples import delivery
@@ -113,3 +113,15 @@ def test_a_broker_that_keeps_delays_itself_keeps_them_as_long_as_asked() -> None
     shelf = Delays(Promises("local", delays=True, counts=True))
     shelf.put(verdict(delay=3600.0), now=0)
     assert [back.verdict.delay for back in shelf.due(now=0)] == [3600.0]
+
+
+def test_after_a_loss_only_what_is_still_open_is_sent_once_more() -> None:
+    """Seam: what became final just before the loss is told by the transport, not settled twice."""
+    shelf = Delays(Promises("late", late_results=True))
+    final, still_open = verdict(), verdict()
+    shelf.put(final, now=0)
+    shelf.put(still_open, now=0)
+    shelf.due(now=0)
+    final.fate = Fate.DONE
+    shelf.send_again()
+    assert shelf.due(now=0) == [still_open]

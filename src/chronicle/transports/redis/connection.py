@@ -6,10 +6,12 @@ Rule 1: what is asked is buffered by `put` and sent by `flush`; answers are take
 Rule 2: redis-py's own retries are off: every loss is seen (S3).
 Rule 3: `take` reads until the socket is dry, TLS records included: what the parser has swallowed makes no
         descriptor readable.
+Rule 4: what came before the end of a connection is handed out before the end is told.
 """
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import ssl
@@ -34,6 +36,8 @@ Answer: TypeAlias = Any  # what hiredis makes of it
 Argument: TypeAlias = str | bytes | int
 
 READ: Final = 256 * 1024  # bytes at a time
+CLOSED: Final = "the server closed the connection"
+TAIL: Final = 256  # bytes that `ends_with` can compare
 LOGIN_TIMEOUT: Final = 5.0  # for each answer while logging in
 ANSWER_TIMEOUT: Final = 10.0  # without an answer for so long, the server is as good as gone
 TURN: Final = 0.25  # seconds between two looks at what goes on beside a wait
@@ -93,6 +97,8 @@ class Wire:
         )
         self._out: list[bytes] = []
         self._unsent = b""
+        self._unread: deque[bytes] = deque()  # taken off the socket by `swallow`, not yet given to the parser
+        self._tail = b""
         self._asked: deque[float] = deque()  # when, of each question without an answer
         self.closed = False
         if name:
@@ -135,7 +141,7 @@ class Wire:
             while True:
                 while len(answers) < most and (answer := reader.gets()) is not False:
                     answers.append(answer)
-                if len(answers) >= most or not self._read():
+                if len(answers) >= most or not self._read(quietly=bool(answers)):
                     return answers
         except exceptions.InvalidResponse:
             self.close()
@@ -146,18 +152,49 @@ class Wire:
             for _ in range(min(len(answers), len(self._asked))):
                 self._asked.popleft()
 
-    def _read(self) -> bool:
-        """Feed the parser; False when the socket is dry."""
+    def _read(self, *, quietly: bool) -> bool:
+        """Feed the parser; False when the socket is dry, or has ended and nobody is to be told yet."""
+        if self._unread:
+            self._reader.feed(self._unread.popleft())
+            return True
+        try:
+            data = self._recv()
+        except ConnectionError as error:
+            if quietly:
+                return False  # the next call finds it again
+            raise self._gone(error) from None
+        if data:
+            self._reader.feed(data)
+        return bool(data)
+
+    def _recv(self) -> bytes:
+        """What the socket has, at most one portion; nothing when it is dry. Raises ConnectionError."""
         try:
             data = self._socket.recv(READ)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return False
+            return b""
         except OSError as error:
-            raise self._gone(error) from None
+            raise ConnectionError(error.errno, error.strerror) from None
         if not data:
-            raise self._gone(ConnectionResetError())
-        self._reader.feed(data)
+            raise ConnectionResetError(errno.ECONNRESET, CLOSED)
+        return data
+
+    def swallow(self) -> bool:
+        """Take all that has come off the socket, for later calls of `take`; False when that was the end.
+
+        It is not parsed, so it needs no more memory than it has bytes.
+        """
+        try:
+            while data := self._recv():
+                self._unread.append(data)
+                self._tail = (self._tail + data)[-TAIL:]
+        except ConnectionError:
+            return False
         return True
+
+    def ends_with(self, text: bytes) -> bool:
+        """Whether the last bytes that were swallowed are these."""
+        return self._tail.endswith(text)
 
     @property
     def waiting(self) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import select
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,9 +23,11 @@ from chronicle.core.backoff import Backoff
 from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
+from chronicle.core.outcome import Exhausted
+from chronicle.core.policy import OnExhausted, Policy, decide
 from chronicle.core.settlement import Settlement
 from chronicle.errors import BrokerError, BrokerRefused, ConnectionLost
-from chronicle.transports.redis import scripts
+from chronicle.transports.redis import scripts, states
 from chronicle.transports.redis.acks import Acks
 from chronicle.transports.redis.address import address_of
 from chronicle.transports.redis.choices import choices_of
@@ -34,8 +35,9 @@ from chronicle.transports.redis.connection import Wire
 from chronicle.transports.redis.dialogue import Dialogue, ignore
 from chronicle.transports.redis.discovery import connect
 from chronicle.transports.redis.entries import NAME, Claim
-from chronicle.transports.redis.intake import GROUP_MADE, Intake
+from chronicle.transports.redis.intake import DELIVERIES, GROUP_MADE, Intake
 from chronicle.transports.redis.keys import Keys, check_slot
+from chronicle.transports.redis.poller import Poller
 from chronicle.transports.redis.states import EVERYDAY, REDIS, Redis, RedisEvent
 from chronicle.transports.redis.topology import make_group
 from chronicle.transports.redis.upkeep import LEASE, Upkeep
@@ -50,11 +52,6 @@ FREE: Final = (
     30 * 86_400_000
 )  # milliseconds; idle for longer than anybody's claim-idle: free for whoever looks
 NAMES: Final = 10_000  # consumers with one tag on one machine
-ENDINGS: Final = {
-    Closing.LOST: RedisEvent.RECV_ERR,
-    Closing.SETTLED: RedisEvent.SETTLED,
-    Closing.DEADLINE: RedisEvent.DEADLINE,
-}
 
 
 class StreamTransport:
@@ -93,7 +90,7 @@ class StreamTransport:
         self._token = secrets.token_hex(8)
         self._consumer = ""  # our name in the group
         self._waker = Waker()
-        self._poller: select.epoll | None = None
+        self._poller: Poller | None = None
         self._work: Dialogue | None = None
         self._bell: Wire | None = None
         self._was_there = False  # the stream: if it is gone later, that is no mistake of the operator
@@ -107,9 +104,7 @@ class StreamTransport:
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
         self._let_go()
-        if self.machine.can(RedisEvent.BACKOFF):
-            self.machine.fire(RedisEvent.BACKOFF)
-        self.machine.fire(RedisEvent.INITIALIZE)
+        states.begin(self.machine)
         try:
             depth = self._open(stopping)
         except BrokerRefused:
@@ -131,9 +126,7 @@ class StreamTransport:
         wire = connect(
             self._address, self._keys.stream, self._context, name=self._connector.tag, stopping=stopping
         )
-        self._work, self._poller = Dialogue(wire), select.epoll()
-        self._poller.register(self._waker.fileno(), select.EPOLLIN)
-        self._poller.register(wire.fileno(), select.EPOLLIN)
+        self._work, self._poller = Dialogue(wire), Poller(self._waker, wire)
         declaring = self._connector.declare is not None or self._was_there
         made = make_group(
             wire, self._keys, self._group, self._start, create_stream=declaring, stopping=stopping
@@ -145,7 +138,7 @@ class StreamTransport:
         self._bell = connect(
             self._address, self._keys.stream, self._context, name=self._connector.tag, stopping=stopping
         )
-        self._poller.register(self._bell.fileno(), select.EPOLLIN)
+        self._poller.watch(self._bell)
         depth = self._depth(wire, stopping)
         now = monotonic()
         self._stopped = False
@@ -193,45 +186,40 @@ class StreamTransport:
         self._upkeep.plan(now, taking=not self._stopped)
         self._verdicts.plan(now)
         if not self._stopped:
-            if self.machine.state == Redis.IDLE:
-                self.machine.fire(RedisEvent.IDLE_TICK)
+            states.receiving(self.machine)
             intake.plan(room, now)
         work.wire.flush()
         if not (ready and room):
-            self._wait(poller, work.wire, timeout, now)
+            poller.sleep(work.wire, now + min(timeout, self._upkeep.next_chore(now)))
         work.serve()
         intake.serve_bell()
+        if intake.worn:
+            self._bury()
+        if not ready and not self._stopped:
+            # An answer without entries, or the bell: the next question goes out now. Nothing else would bring
+            # the next turn about before its time.
+            intake.plan(room, monotonic())
+            work.wire.flush()
         if not ready or not room or self._stopped:
             return ()
-        if self.machine.state != Redis.EXECUTING:
-            self.machine.fire(RedisEvent.DELIVERY)
+        states.received(self.machine)
         return [ready.popleft() for _ in range(min(room, len(ready)))]
 
-    def _wait(self, poller: select.epoll, wire: Wire, timeout: float, now: float) -> None:
-        """Sleep until an answer, the bell or `wake`; what is left to send goes as soon as it can."""
-        deadline = now + min(timeout, self._upkeep.next_chore(now))
-        while True:
-            if wire.writing:
-                poller.modify(wire.fileno(), select.EPOLLIN | select.EPOLLOUT)
-            events = poller.poll(max(0.0, deadline - monotonic()))
-            if wire.writing:
-                wire.flush()
-                poller.modify(wire.fileno(), select.EPOLLIN)
-            for descriptor, event in events:
-                if descriptor == self._waker.fileno():
-                    self._waker.clear()
-                if event & ~select.EPOLLOUT:
-                    return
-            if monotonic() >= deadline:
-                return
+    def _bury(self) -> None:
+        """Dead-letter what has killed its consumers too often."""
+        worn, self._intake.worn = self._intake.worn, []
+        policy = Policy(on_exhausted=OnExhausted.DEAD_LETTER)
+        for delivery in worn:
+            outcome = Exhausted(delivery.counted, DELIVERIES)
+            self._verdicts.take_in(
+                [Settlement(delivery, outcome, decide(outcome, delivery, policy))], connected=True
+            )
 
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
         verdicts, dialogue = self._verdicts, self._work
         if work:
             verdicts.take_in(work, connected=dialogue is not None)
-            if self.machine.state == Redis.EXECUTING:
-                self.machine.fire(RedisEvent.EXEC_OK)
-                self.machine.fire(RedisEvent.ACK_OK)
+            states.settled(self.machine)
         if dialogue is not None:
             self._acks.send(dialogue)
         return verdicts.finals()
@@ -298,10 +286,7 @@ class StreamTransport:
         self._let_go()
         if why is not Closing.LOST:
             self._forget()
-            self.machine.fire(RedisEvent.STOP)
-        self.machine.fire(ENDINGS[why])
-        if self.machine.can(RedisEvent.WAIT):
-            self.machine.fire(RedisEvent.WAIT)
+        states.end(self.machine, why)
 
     def _say_goodbye(self, patience: float) -> None:
         """Give back what was not settled, as it came, and let go of our name."""

@@ -43,6 +43,27 @@ def connect(
     return wire
 
 
+def connect_anywhere(
+    address: Address,
+    context: ssl.SSLContext | None,
+    *,
+    name: str = "",
+    stopping: Callable[[], bool] = never,
+) -> Wire:
+    """A connection for channels: in a cluster any node will do, because each passes messages on to all."""
+    if address.kind is not Kind.CLUSTER:
+        return connect(address, "", context, name=name, stopping=stopping)
+    trouble: Exception = BrokerUnreachable(f"{address.place}: none could be asked")
+    for host in address.hosts:
+        if stopping():
+            break
+        try:
+            return Wire(address, host, context, name=name)
+        except (BrokerError, BrokerRefused) as error:
+            trouble = error
+    raise trouble
+
+
 def find(address: Address, key: str, context: ssl.SSLContext | None, stopping: Callable[[], bool]) -> Host:
     """The host to connect to."""
     match address.kind:

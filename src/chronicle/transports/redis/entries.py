@@ -10,10 +10,10 @@ Rule 3: chronicle's own fields are the headers of core/deadletters/death.py, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from chronicle.core.deadletters.death import ATTEMPTS, FIRST, LAST, REDRIVES
+from chronicle.core.deadletters.death import ATTEMPTS, FIRST, LAST, REDRIVES, failed
 from chronicle.core.delivery import Delivery, Envelope, Lease
 from chronicle.core.json_tags import tag
 from chronicle.core.record import dump
@@ -133,8 +133,16 @@ def pairs_of(message: Outgoing, field: bytes, without: Iterable[str] = ()) -> li
     return pairs
 
 
-def described(claim: Claim, facts: Mapping[str, Any]) -> list[bytes]:
-    """The fields of an entry with these of chronicle's own instead of older ones; the others untouched."""
+def described(delivery: Delivery, reason: str, *, consumer: str, group: str, now: int) -> list[bytes]:
+    """The fields of an entry that failed: what happened to it, as fields of chronicle's own instead of older
+    ones; the others untouched.
+
+    An empty group means readers without one.
+    """
+    claim: Claim = delivery.handle
+    facts = failed(delivery, reason, consumer, now)
+    first = min(facts[FIRST], claim.failed or facts[FIRST])
+    facts |= {FIRST: first, ORIGIN: delivery.origin["id"], GROUP: group}
     own = {name.encode(): _encoded(value) for name, value in facts.items()}
     kept: list[bytes] = []
     for name, value in zip(claim.pairs[::2], claim.pairs[1::2], strict=True):

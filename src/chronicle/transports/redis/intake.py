@@ -5,9 +5,10 @@ Rule 1 (D-12, S3): after every connect our own pending list is read before anyth
         another try; what is left after a reconnect was never seen here, so it does not.
 Rule 2 (D-7): one question at a time, for as many entries as there is room: what is on its way takes a place.
 Rule 3: nothing waits on the connection that acknowledges. When there is nothing to read, a second connection
-        listens for the next entry (XREAD BLOCK, which takes nothing out of the group); when it rings, we
-        read. So no entry is ever handed to a connection that nobody reads.
-Rule 4 (S8): an entry that was trimmed while it was pending is counted and told; the syncer never sees it.
+        listens for the next entry (bell.py).
+Rule 4 (D-12): an entry whose consumers have died again and again is not handed out any more: it would kill
+        the next one.
+Rule 5 (S8): an entry that was trimmed while it was pending is counted and told; the syncer never sees it.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from typing import Final
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.notice import Notice
-from chronicle.errors import ConnectionLost
 from chronicle.transports.redis import scripts
 from chronicle.transports.redis.acks import Acks
 from chronicle.transports.redis.answers import BUSY_GROUP, is_gone, word_of
+from chronicle.transports.redis.bell import Bell
 from chronicle.transports.redis.choices import Choices
 from chronicle.transports.redis.connection import Answer, Argument, Wire
 from chronicle.transports.redis.dialogue import Dialogue, Then
@@ -35,12 +36,12 @@ CLAIMED: Final = "redis.claimed"
 GROUP_MADE: Final = "redis.group_recreated"
 NOT_OURS: Final = "redis.other_group"
 BEGINNING: Final = b"0-0"
-BLOCK: Final = 5000  # milliseconds that the second connection listens at a time
 LOOK: Final = 1.0  # seconds between two reads of a stream that is silent: the group may have been deleted
 VAIN: Final = 0.05  # seconds: of many that hear one entry, one gets it; the others wait a moment (R-001-26)
 SWEEP: Final = (1.0, 15.0)  # seconds between two searches for what the dead left, at least and at most
 STEP: Final = 0.1  # seconds between two steps of such a search
 MOST: Final = 100  # entries that a step takes over
+DELIVERIES: Final = 20  # of one entry: whoever had it died every time, so it is the entry (D-12)
 
 
 class Intake:
@@ -59,6 +60,7 @@ class Intake:
         luck: Callable[[], float] = random,
     ) -> None:
         self.ready: deque[Delivery] = deque()
+        self.worn: list[Delivery] = []  # delivered so often that nobody should try again
         self.rereading = True  # our own pending list has not been read to its end
         self._keys = keys
         self._group = group
@@ -81,15 +83,14 @@ class Intake:
         self._after = BEGINNING
         self._hungry = True  # there may be more to read right now
         self._newest: bytes | None = None  # as of just before the question that is under way
-        self._listening = False
-        self._rang = False
         self._listen_at = self._look_at = 0.0
         self._sweep_at = self._now
         self._cursor: bytes = BEGINNING
 
     def begin(self, dialogue: Dialogue, bell: Wire, consumer: str, *, new_name: bool, now: float) -> None:
         """There is a new connection; with a new name, its pending entries are from an earlier process."""
-        self._dialogue, self._bell, self._consumer, self._now = dialogue, bell, consumer, now
+        self._dialogue, self._consumer, self._now = dialogue, consumer, now
+        self._bell = Bell(self._keys.stream, bell)
         self._adopting = self._adopting or new_name
         self.rereading = True
         self._reset()
@@ -111,9 +112,9 @@ class Intake:
             self._asked = wanted
             self._sweep_at = now + self._sweep_every
             self._run(self._taken_over, scripts.TAKE_OVER, self._claim_after, self._cursor, wanted)
-        elif self._hungry or (self._listening and now >= self._look_at):
+        elif self._hungry or (self._bell.listening and now >= self._look_at):
             self._read(free)
-        elif not self._listening and now >= self._listen_at:
+        elif not self._bell.listening and now >= self._listen_at:
             self._dialogue.script(self._saw_newest, scripts.NEWEST, (self._keys.stream,))
             self._read(free)
 
@@ -145,13 +146,13 @@ class Intake:
             self._take(id_, 1, pairs)
         self._hungry = len(entries) == wanted
         if entries:
-            self._rang = False
+            self._bell.rang = False
         elif newest is not None:
-            if self._rang:
-                self._rang = False
+            if self._bell.rang:
+                self._bell.rang = False
                 self._listen_at = self._now + self._luck() * VAIN
             else:
-                self._listen(newest)
+                self._bell.listen(newest)
 
     def _reread(self, answer: Answer) -> None:
         self._asked = 0
@@ -185,7 +186,8 @@ class Intake:
             self._acks.add((id_,))
             return
         self._held[id_] = claim = Claim(id_, count, pairs, self._now)
-        self.ready.append(delivery_of(claim, self._keys.stream, self._fields))
+        place = self.ready if count <= DELIVERIES else self.worn
+        place.append(delivery_of(claim, self._keys.stream, self._fields))
 
     def _is_for_others(self, pairs: list[bytes]) -> bool:
         """Whether another group put it back on the stream for another try: to us it is no news."""
@@ -209,22 +211,9 @@ class Intake:
             )
             self._notices.append(Notice(TRIMMED, logging.ERROR, text, {"count": len(gone)}))
 
-    # --- listening ----------------------------------------------------------------------------------
-
-    def _listen(self, newest: bytes) -> None:
-        self._bell.put("XREAD", "COUNT", 1, "BLOCK", BLOCK, "STREAMS", self._keys.stream, newest)
-        self._bell.flush()
-        self._listening = True
-
     def serve_bell(self) -> None:
-        """See whether it rang. Raises ConnectionLost."""
-        for answer in self._bell.take():
-            self._listening = False
-            if isinstance(answer, Exception):
-                raise ConnectionLost(str(self._bell.trouble(answer)))
-            if answer:
-                self._rang = True
-        self._bell.look(BLOCK / 1000 + LOOK * 10)
+        """See whether something was added. Raises ConnectionLost."""
+        self._bell.serve()
 
     # --- a group that is gone -----------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from chronicle.core.machine import Table
+from chronicle.core.machine import Machine, Table
+from chronicle.transports.seam import Closing
 
 
 class Redis(StrEnum):
@@ -81,3 +82,44 @@ REDIS: Final[Table] = {
     (Redis.CLOSED, RedisEvent.SETTLED): Redis.CLOSED,
     (Redis.CLOSED, RedisEvent.DEADLINE): Redis.CLOSED,
 }
+
+_ENDINGS: Final = {
+    Closing.LOST: RedisEvent.RECV_ERR,
+    Closing.SETTLED: RedisEvent.SETTLED,
+    Closing.DEADLINE: RedisEvent.DEADLINE,
+}
+
+
+def begin(machine: Machine) -> None:
+    """A connection is about to be made, for the first time or again."""
+    if machine.can(RedisEvent.BACKOFF):
+        machine.fire(RedisEvent.BACKOFF)
+    machine.fire(RedisEvent.INITIALIZE)
+
+
+def receiving(machine: Machine) -> None:
+    """It is waiting for the next delivery."""
+    if machine.state == Redis.IDLE:
+        machine.fire(RedisEvent.IDLE_TICK)
+
+
+def received(machine: Machine) -> None:
+    """Deliveries are handed out."""
+    if machine.state != Redis.EXECUTING and machine.can(RedisEvent.DELIVERY):
+        machine.fire(RedisEvent.DELIVERY)
+
+
+def settled(machine: Machine) -> None:
+    """Verdicts have come."""
+    if machine.state == Redis.EXECUTING:
+        machine.fire(RedisEvent.EXEC_OK)
+        machine.fire(RedisEvent.ACK_OK)
+
+
+def end(machine: Machine, why: Closing) -> None:
+    """The connection is closed."""
+    if why is not Closing.LOST:
+        machine.fire(RedisEvent.STOP)
+    machine.fire(_ENDINGS[why])
+    if machine.can(RedisEvent.WAIT):
+        machine.fire(RedisEvent.WAIT)

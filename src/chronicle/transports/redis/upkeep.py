@@ -57,10 +57,11 @@ class Upkeep:
         self._wake_at = now
         self._patrol_at = now + PATROL
         self._waking = False
+        self._taking = True
 
     def plan(self, now: float, *, taking: bool) -> None:
-        """Ask for what is due."""
-        self._now = now
+        """Ask for what is due; who takes nothing in any more only says that it is alive."""
+        self._now, self._taking = now, taking
         if now >= self._touch_at:
             self._touch_at = now + self._touch_every
             self._touch()
@@ -82,7 +83,12 @@ class Upkeep:
 
     def next_chore(self, now: float) -> float:
         """Seconds until something is due."""
-        return max(0.0, min(self._touch_at, self._wake_at, self._patrol_at) - now)
+        due = [self._touch_at]
+        if self._taking:
+            due.append(self._patrol_at)
+            if not self._waking:  # otherwise the answer says when
+                due.append(self._wake_at)
+        return max(0.0, min(due) - now)
 
     # --- freshness ----------------------------------------------------------------------------------
 

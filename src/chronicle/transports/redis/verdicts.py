@@ -2,38 +2,31 @@
 
 Rule 1: a verdict that moves an entry, or tries it again, is final when its script has answered. Until then
         the entry takes its place among those in work.
-Rule 2 (S6, S-e): what the server does not take now (no memory, a key of the wrong type) is asked again later:
-        the entry stays pending and held, and the log says why. Nothing is lost, and nothing is acknowledged.
+Rule 2 (S6, S-e): what the server does not take now is asked again later (refusals.py).
 Rule 3: an entry that is not handled here goes back as it came, when the connection ends (D-11).
 """
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from time import monotonic, time
-from typing import Any, Final
+from time import time
+from typing import Final
 
-from chronicle.core.deadletters.death import FIRST, failed
-from chronicle.core.delivery import Delivery
 from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
 from chronicle.core.policy import nobody_can_move
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.transports.redis import scripts
 from chronicle.transports.redis.acks import Acks
-from chronicle.transports.redis.answers import OOM, WRONG_TYPE, is_gone, word_of
+from chronicle.transports.redis.answers import is_gone
 from chronicle.transports.redis.connection import Answer
 from chronicle.transports.redis.dialogue import Dialogue
-from chronicle.transports.redis.entries import GROUP, MOST_FIELDS, ORIGIN, Claim, described
+from chronicle.transports.redis.entries import MOST_FIELDS, Claim, described
 from chronicle.transports.redis.keys import Keys
+from chronicle.transports.redis.refusals import Refusals
 
-REFUSED: Final = "redis.refused"
-OUT_OF_MEMORY: Final = "redis.out_of_memory"
-LATER: Final = 1.0  # seconds until a verdict that was refused is tried again
-TELL: Final = 30.0  # seconds between two lines about that
 DONE: Final = 1
 
 
@@ -59,19 +52,16 @@ class Verdicts:
         self._tag = tag
         self._held = held
         self._acks = acks
-        self._notices = notices
         self._clock = clock
         self._final: list[Settlement] = []
         self._asked: dict[bytes, Settlement] = {}  # under way, or refused and waiting
-        self._refused: list[Settlement] = []
-        self._retry_at = 0.0
-        self._told_at = -TELL
+        self._refusals = Refusals(keys, notices)
 
     def begin(self, dialogue: Dialogue, consumer: str) -> None:
         """There is a new connection: the engine sends again what had no answer on the old one."""
         self._dialogue, self._consumer = dialogue, consumer
         self._asked.clear()
-        self._refused.clear()
+        self._refusals.clear()
 
     @property
     def open(self) -> bool:
@@ -109,14 +99,12 @@ class Verdicts:
 
     def plan(self, now: float) -> None:
         """Ask again for what was refused."""
-        if self._refused and now >= self._retry_at:
-            refused, self._refused = self._refused, []
-            for settlement in refused:
-                if settlement.delivery.handle.id in self._asked:
-                    self._ask(settlement)
+        for settlement in self._refusals.due(now):
+            if settlement.delivery.handle.id in self._asked:
+                self._ask(settlement)
 
     def hurry(self) -> None:
-        self._retry_at = 0.0
+        self._refusals.hurry()
 
     def _leave(self, claim: Claim, settlement: Settlement) -> None:
         settlement.fate = Fate.DONE
@@ -146,24 +134,21 @@ class Verdicts:
 
         if verdict.action is Action.DEAD_LETTER:
             keys = (self._keys.stream, self._keys.dead_letters)
-            fields = described(claim, self._story(settlement))
+            fields = self._fields(settlement)
             self._dialogue.script(answered, scripts.DEAD_LETTER, keys, *proof, *fields, failed=refused)
         elif verdict.delay:
             milliseconds = math.ceil(verdict.delay * 1000)
             keys = (self._keys.stream, self._keys.waiting)
-            fields = described(claim, self._story(settlement))
+            fields = self._fields(settlement)
             self._dialogue.script(answered, scripts.WAIT, keys, *proof, milliseconds, *fields, failed=refused)
         else:
             keys_ = (self._keys.stream,)
             self._dialogue.script(answered, scripts.TRY_AGAIN, keys_, *proof, claim.count + 1, failed=refused)
 
-    def _story(self, settlement: Settlement) -> dict[str, Any]:
+    def _fields(self, settlement: Settlement) -> list[bytes]:
         """Why, where, when and after how many tries: fields of their own next to the untouched others."""
-        delivery: Delivery = settlement.delivery
-        claim: Claim = delivery.handle
-        facts = failed(delivery, settlement.verdict.reason, self._tag, self._milliseconds())
-        first = min(facts[FIRST], claim.failed or facts[FIRST])
-        return {**facts, FIRST: first, ORIGIN: delivery.origin["id"], GROUP: self._group}
+        reason, now = settlement.verdict.reason, self._milliseconds()
+        return described(settlement.delivery, reason, consumer=self._tag, group=self._group, now=now)
 
     def _milliseconds(self) -> int:
         return int(self._clock() * 1000)
@@ -187,28 +172,7 @@ class Verdicts:
                 self.again(claim)
 
     def _was_refused(self, settlement: Settlement, error: Exception) -> None:
-        """Keep it for later, if that can help; anything else ends the connection."""
-        word = word_of(error)
         if is_gone(error):
             self._answered(settlement, 0)
-            return
-        if word not in (OOM, WRONG_TYPE) and "WRONGTYPE" not in str(error):
+        elif not self._refusals.keep(settlement, error):
             raise self._dialogue.end(error)
-        now = monotonic()
-        self._refused.append(settlement)
-        self._retry_at = now + LATER
-        if now - self._told_at >= TELL:
-            self._told_at = now
-            self._tell_of_refusal(word == OOM)
-
-    def _tell_of_refusal(self, out_of_memory: bool) -> None:
-        if out_of_memory:
-            event, why = (
-                OUT_OF_MEMORY,
-                "the server is out of memory (maxmemory): give it more, or delete something",
-            )
-        else:
-            event = REFUSED
-            why = f"{self._keys.dead_letters} is no stream, or {self._keys.waiting} no sorted set: rename it"
-        text = f"a verdict cannot be carried out, and is tried again; the entry stays pending: {why}"
-        self._notices.append(Notice(event, logging.ERROR, text, {"waiting": len(self._refused)}))

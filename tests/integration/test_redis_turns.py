@@ -1,0 +1,69 @@
+"""At Redis every turn of the pump leads to the next: no question waits for the clock."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from chronicle.core.delivery import Delivery
+from chronicle.transports.redis.consumer import StreamTransport
+from chronicle.transports.seam import Closing, Connector, never
+from support.redis_server import RedisServer
+
+SOON: Final = 2.0  # seconds, on the slowest machine; a pause for each question would take longer
+ROOM: Final = 20
+
+
+@pytest.fixture
+def stream(redis_server: RedisServer) -> Iterator[str]:
+    yield redis_server.streams.make(redis_server.streams.name())
+    redis_server.streams.clear()
+
+
+def open_transport(server: RedisServer, stream: str) -> StreamTransport:
+    transport = StreamTransport(Connector(server.url, stream, prefetch=ROOM))
+    transport.open(never)
+    return transport
+
+
+def turned(transport: StreamTransport, wanted: int) -> list[Delivery]:
+    """Turn the pump as an event loop does: once, and then only when its descriptor is readable."""
+    found = list(transport.receive(ROOM, 0.0))
+    fileno = transport.fileno()
+    assert fileno is not None
+    deadline = time.monotonic() + SOON
+    while len(found) < wanted and select.select([fileno], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        found += transport.receive(ROOM, 0.0)
+    return found
+
+
+def test_the_first_entry_comes_without_a_pause(redis_server: RedisServer, stream: str) -> None:
+    """Its own pending list and that of the dead are empty: that is no reason to wait."""
+    redis_server.streams.publish(stream, b"1")
+    transport = open_transport(redis_server, stream)
+    assert [delivery.body for delivery in turned(transport, 1)] == [b"1"]
+    transport.close(Closing.SETTLED)
+
+
+def test_an_entry_for_an_idle_consumer_comes_without_a_pause(redis_server: RedisServer, stream: str) -> None:
+    transport = open_transport(redis_server, stream)
+    assert turned(transport, 1) == []  # it listens by now
+    redis_server.streams.publish(stream, b"1")
+    assert [delivery.body for delivery in turned(transport, 1)] == [b"1"]
+    transport.close(Closing.SETTLED)
+
+
+def test_a_long_pending_list_of_others_keeps_nobody_from_new_entries(
+    redis_server: RedisServer, stream: str
+) -> None:
+    """It is searched in steps for what the dead have left; between them, new entries are read."""
+    redis_server.streams.publish(stream, *[b"theirs"] * 1000)
+    redis_server.streams.read(stream, "somebody-else", 1000)
+    redis_server.streams.publish(stream, b"new")
+    transport = open_transport(redis_server, stream)
+    assert [delivery.body for delivery in turned(transport, 1)] == [b"new"]
+    transport.close(Closing.SETTLED)
