@@ -11,7 +11,7 @@ import pytest
 from chronicle.transports.seam import Transport
 from conformance.harness import Broker, LocalBroker, MemoryBroker, opened
 from conformance.rabbitmq import RabbitBroker
-from conformance.redis import RedisBroker, in_cluster, one_server, with_sentinels, with_tls
+from conformance.redis import CursorBroker, RedisBroker, in_cluster, one_server, with_sentinels, with_tls
 from support.proxy import Proxy
 
 
@@ -29,6 +29,8 @@ BROKERS: Final[Mapping[str, Callable[[pytest.FixtureRequest, Path], Broker]]] = 
     "rabbitmq-classic": lambda request, folder: rabbitmq(request, quorum=False),
     "rabbitmq-quorum": lambda request, folder: rabbitmq(request, quorum=True),
     "redis": lambda request, folder: RedisBroker(one_server(request)),
+    "redis-cursor": lambda request, folder: CursorBroker(one_server(request)),
+    "redis-cursor-cluster": lambda request, folder: CursorBroker(in_cluster(request)),
     "redis-tls": lambda request, folder: RedisBroker(with_tls(request)),
     "redis-sentinel": lambda request, folder: RedisBroker(with_sentinels(request)),
     "redis-cluster": lambda request, folder: RedisBroker(in_cluster(request)),

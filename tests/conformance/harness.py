@@ -24,7 +24,8 @@ from chronicle.transports.seam import Closing, Connector, Outgoing, Transport
 class Broker(Protocol):
     """One kind of broker, ready to use."""
 
-    live: bool  # whether others publish and consume while a transport is open
+    live: bool  # whether others publish while a transport is open
+    shares: bool  # whether each message goes to one of several consumers
     misses_queues: bool  # whether a queue can be unknown
 
     @property
@@ -48,6 +49,7 @@ class LocalBroker:
     """Queue files in a folder of the test."""
 
     live = True
+    shares = True
     misses_queues = True
 
     def __init__(self, folder: Path) -> None:
@@ -87,6 +89,7 @@ class MemoryBroker:
     """Lists of deliveries; a transport takes what was published before it was made."""
 
     live = False
+    shares = False
     misses_queues = False
     lose_connection = None
 

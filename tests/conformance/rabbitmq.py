@@ -15,6 +15,7 @@ class RabbitBroker:
     """Classic or quorum queues of one broker; dead letters go through a dead-letter exchange."""
 
     live = True
+    shares = True
     misses_queues = True
 
     def __init__(self, queues: Queues, proxy: Proxy, *, quorum: bool) -> None:

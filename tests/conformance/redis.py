@@ -33,6 +33,7 @@ class RedisBroker:
     """Streams read by the usual group; dead letters are in a stream beside each."""
 
     live = True
+    shares = True
     misses_queues = True
 
     def __init__(self, place: RedisPlace) -> None:
@@ -53,6 +54,16 @@ class RedisBroker:
 
     def lose_connection(self, transport: Transport) -> None:
         self._place.cut()
+
+
+class CursorBroker(RedisBroker):
+    """Streams read without a group; the position is in a key beside each."""
+
+    shares = False
+
+    def make_transport(self, queue: str, prefetch: int = 10) -> Transport:
+        choices = {"no_group": True, "cursor": f"{queue}.cursor"}
+        return open_transport(replace(self._place.connector(queue, prefetch), choices=choices))
 
 
 def one_server(request: pytest.FixtureRequest) -> RedisPlace:

@@ -41,11 +41,7 @@ class Cluster:
     def client(self) -> RedisCluster:
         """A client that finds the right node, and repeats nothing by itself."""
         return RedisCluster(
-            startup_nodes=[
-                ClusterNode("127.0.0.1", node.port)  # type: ignore[no-untyped-call]
-                for node in self.nodes
-                if node.running
-            ],
+            startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in self.nodes if node.running],
             retry=Retry(NoBackoff(), 0),
             socket_timeout=10.0,
             protocol=2,

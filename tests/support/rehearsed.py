@@ -50,6 +50,12 @@ def takes_its_time(message: Any, delivery: Delivery) -> bool:
     return True
 
 
+def takes_a_second(message: Any, delivery: Delivery) -> bool:
+    _note(message, delivery)
+    time.sleep(1)
+    return True
+
+
 def nothing(message: Any, delivery: Delivery) -> None:
     _note(message, delivery)
 

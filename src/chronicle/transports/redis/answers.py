@@ -35,6 +35,7 @@ PASSING: Final = {
     "BUSY": "a script of somebody else keeps the server busy",
     "NOREPLICAS": "the server accepts no writes: too few replicas are connected",
     "MISCONF": "the server accepts no writes: it cannot save its data to disk",
+    "OOM": "the server is out of memory (maxmemory): give it more, or delete something",
     "STALE": "the server is a replica that has lost its master",
 }
 

@@ -1,4 +1,4 @@
-"""One connection to a Redis server: redis-py connects and logs in, then nothing on it ever blocks.
+"""One connection to a Redis server: redis-py connects, by TCP and TLS; then nothing on it ever blocks.
 
 Rule 1: what is asked is buffered by `put` and sent by `flush`; answers are taken by `take`, in the order of
         the questions, as raw values (RESP2): bytes, numbers, lists, None, and errors as values. So questions
@@ -38,7 +38,7 @@ Argument: TypeAlias = str | bytes | int
 READ: Final = 256 * 1024  # bytes at a time
 CLOSED: Final = "the server closed the connection"
 TAIL: Final = 256  # bytes that `ends_with` can compare
-LOGIN_TIMEOUT: Final = 5.0  # for each answer while logging in
+LOGIN_TIMEOUT: Final = 5.0  # for the answers while logging in
 ANSWER_TIMEOUT: Final = 10.0  # without an answer for so long, the server is as good as gone
 TURN: Final = 0.25  # seconds between two looks at what goes on beside a wait
 
@@ -66,23 +66,21 @@ class Wire:
         name: str = "",
         login: bool = True,
         db: int = 0,
+        stopping: Callable[[], bool] = never,
     ) -> None:
-        """Connect and log in; raises BrokerRefused or BrokerUnreachable. Every wait has its time-out."""
+        """Connect and log in; raises BrokerRefused or a BrokerError. A stop ends every wait but the first."""
         self.address = address
-        self._options: dict[str, Any] = {
+        options: dict[str, Any] = {
             "host": host.name,
             "port": host.port,
-            "db": db,
-            "username": (address.user or None) if login else None,
-            "password": (address.password or None) if login else None,
             "socket_connect_timeout": address.timeout,
-            "socket_timeout": LOGIN_TIMEOUT,
+            "socket_timeout": address.timeout,  # of TLS
             "socket_keepalive": True,
             "retry": Retry(NoBackoff(), 0),
             "protocol": 2,
             "driver_info": None,  # CLIENT SETINFO, for which an ACL user would need a permission
         }
-        plain = Connection(**self._options) if context is None else Verified(context, **self._options)
+        plain = Connection(**options) if context is None else Verified(context, **options)
         try:
             plain.connect()
         except (exceptions.RedisError, OSError) as error:
@@ -101,9 +99,29 @@ class Wire:
         self._tail = b""
         self._asked: deque[float] = deque()  # when, of each question without an answer
         self.closed = False
+        try:
+            self._log_in(login, db, name, stopping)
+        except BaseException:
+            self.close()
+            raise
+
+    def _log_in(self, login: bool, db: int, name: str, stopping: Callable[[], bool]) -> None:
+        """Here and not by redis-py, which would wait for a silent server whatever happens."""
+        questions: list[tuple[Argument, ...]] = []
+        if login and self.address.password:
+            user = (self.address.user,) if self.address.user else ()
+            questions.append(("AUTH", *user, self.address.password))
+        if db:
+            questions.append(("SELECT", db))
+        needed = len(questions)
         if name:
             # For CLIENT LIST; an ACL user without the permission goes without a name.
-            self.ask(("CLIENT", "SETNAME", "".join(c if "!" <= c <= "~" else "-" for c in name)))
+            questions.append(("CLIENT", "SETNAME", "".join(c if "!" <= c <= "~" else "-" for c in name)))
+        if not questions:
+            return
+        for answer in self.ask(*questions, timeout=LOGIN_TIMEOUT, stopping=stopping)[:needed]:
+            if isinstance(answer, Exception):
+                raise why_not_connected(answer, self.address)
 
     # --- asking -------------------------------------------------------------------------------------
 

@@ -25,11 +25,12 @@ from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
 from chronicle.core.outcome import Exhausted
 from chronicle.core.policy import OnExhausted, Policy, decide
-from chronicle.core.settlement import Settlement
+from chronicle.core.settlement import Fate, Settlement
 from chronicle.errors import BrokerError, BrokerRefused, ConnectionLost
 from chronicle.transports.redis import scripts, states
 from chronicle.transports.redis.acks import Acks
 from chronicle.transports.redis.address import address_of
+from chronicle.transports.redis.answers import OOM, word_of
 from chronicle.transports.redis.choices import choices_of
 from chronicle.transports.redis.connection import Wire
 from chronicle.transports.redis.dialogue import Dialogue, ignore
@@ -87,6 +88,7 @@ class StreamTransport:
             self._keys, self._group, connector.tag, self._held, self._acks, self.notices
         )
         self._verdicts.again, self._verdicts.waits = self._try_again, self._upkeep.waits_until
+        self._buried: list[Settlement] = []  # decided here, because nobody should try them again
         self._token = secrets.token_hex(8)
         self._consumer = ""  # our name in the group
         self._waker = Waker()
@@ -146,6 +148,9 @@ class StreamTransport:
         self._upkeep.begin(self._work, self._consumer, self._token, now)
         self._intake.begin(self._work, self._bell, self._consumer, new_name=new_name, now=now)
         self._verdicts.begin(self._work, self._consumer)
+        # The engine sends its own verdicts again; it has never heard of these.
+        self._buried = [settlement for settlement in self._buried if settlement.fate is Fate.OPEN]
+        self._verdicts.take_in(self._buried, connected=True)
         self._was_there = True
         return None if depth is None else sum(depth[:3]) if depth[0] >= 0 else None
 
@@ -156,13 +161,16 @@ class StreamTransport:
             answers = wire.ask(
                 ("SET", lease, self._token, "NX", "PX", LEASE), ("GET", lease), stopping=stopping
             )
-            if wire.value(answers[0]) is not None or wire.value(answers[1]) == self._token.encode():
-                return False
+            if answers[0] == b"OK" or answers[1] in (self._token.encode(), None):
+                return False  # ours; without memory the server may not have kept the lease
         base = self._connector.tag
         for number in range(1, NAMES):
             name = base if number == 1 else f"{base}.{number}"
             question = ("SET", self._keys.lease(self._group, name), self._token, "NX", "PX", LEASE)
-            if wire.value(wire.ask(question, stopping=stopping)[0]) is not None:
+            (answer,) = wire.ask(question, stopping=stopping)
+            if isinstance(answer, Exception) and word_of(answer) == OOM:
+                answer, name = b"", f"{base}.{self._token}"  # no room for a lease: a name nobody else has
+            if wire.value(answer) is not None:
                 self._consumer = name
                 return True
         raise BrokerRefused(f"all names from {base} on are in use", "choose another --tag")
@@ -211,9 +219,8 @@ class StreamTransport:
         policy = Policy(on_exhausted=OnExhausted.DEAD_LETTER)
         for delivery in worn:
             outcome = Exhausted(delivery.counted, DELIVERIES)
-            self._verdicts.take_in(
-                [Settlement(delivery, outcome, decide(outcome, delivery, policy))], connected=True
-            )
+            self._buried.append(Settlement(delivery, outcome, decide(outcome, delivery, policy)))
+            self._verdicts.take_in(self._buried[-1:], connected=True)
 
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
         verdicts, dialogue = self._verdicts, self._work
@@ -316,6 +323,7 @@ class StreamTransport:
         self._acks.give_up()
         self._intake.ready.clear()
         self._verdicts.left.clear()
+        self._buried.clear()
         self._held.clear()
         self._consumer = ""
 

@@ -29,7 +29,7 @@ def connect(
 ) -> Wire:
     """A connection to the server that has this key; raises BrokerRefused or BrokerUnreachable."""
     host = find(address, key, context, stopping)
-    wire = Wire(address, host, context, name=name, db=address.db)
+    wire = Wire(address, host, context, name=name, db=address.db, stopping=stopping)
     try:
         if address.kind is Kind.SENTINEL:
             role = wire.value(wire.ask(("ROLE",), stopping=stopping)[0])
@@ -58,7 +58,7 @@ def connect_anywhere(
         if stopping():
             break
         try:
-            return Wire(address, host, context, name=name)
+            return Wire(address, host, context, name=name, stopping=stopping)
         except (BrokerError, BrokerRefused) as error:
             trouble = error
     raise trouble
@@ -90,7 +90,7 @@ def _of_any(
         if stopping():
             break
         try:
-            wire = Wire(address, host, context, login=address.kind is Kind.CLUSTER)
+            wire = Wire(address, host, context, login=address.kind is Kind.CLUSTER, stopping=stopping)
         except (BrokerError, BrokerRefused) as error:
             trouble = error
             continue

@@ -84,6 +84,11 @@ def body_in(pairs: Sequence[bytes], fields: tuple[bytes, ...]) -> bytes | None:
     return None
 
 
+def group_meant(pairs: Sequence[bytes]) -> bytes | None:
+    """The group an entry that failed went back to the stream for; empty: readers without one; None: all."""
+    return body_in(pairs, (FOR_GROUP,))
+
+
 def no_body(fields: tuple[bytes, ...]) -> str:
     wanted = " or ".join(field.decode("utf-8", "replace") for field in fields)
     return f"the entry has no field {wanted}; --field names another one"

@@ -28,8 +28,9 @@ from chronicle.transports.redis.bell import Bell
 from chronicle.transports.redis.choices import Choices
 from chronicle.transports.redis.connection import Answer, Argument, Wire
 from chronicle.transports.redis.dialogue import Dialogue, Then
-from chronicle.transports.redis.entries import FOR_GROUP, Claim, body_in, delivery_of
+from chronicle.transports.redis.entries import Claim, delivery_of, group_meant
 from chronicle.transports.redis.keys import Keys
+from chronicle.transports.redis.window import Window
 
 TRIMMED: Final = "redis.lost_trimmed"
 CLAIMED: Final = "redis.claimed"
@@ -68,8 +69,7 @@ class Intake:
         self._start = choices.start
         self._claim_after = round(choices.claim_idle * 1000)
         self._sweep_every = min(max(choices.claim_idle / 2, SWEEP[0]), SWEEP[1])
-        self._enough = -(-prefetch // 4)  # fewer are not worth a question, unless there is room for no more
-        self._prefetch = prefetch
+        self._window = Window(prefetch)
         self._held = held
         self._acks = acks
         self._notices = notices
@@ -100,8 +100,9 @@ class Intake:
     def plan(self, room: int, now: float) -> None:
         """Ask for what there is room for."""
         self._now = now
-        free = room - len(self.ready)
-        if self._asked or free <= 0 or not self._is_worth_it(room, free):
+        waiting = len(self.ready)
+        free = room - waiting
+        if self._asked or not self._window.is_worth_it(room, free, len(self._held) - waiting):
             return
         if self.rereading:
             self._asked = free
@@ -117,10 +118,6 @@ class Intake:
         elif not self._bell.listening and now >= self._listen_at:
             self._dialogue.script(self._saw_newest, scripts.NEWEST, (self._keys.stream,))
             self._read(free)
-
-    def _is_worth_it(self, room: int, free: int) -> bool:
-        in_engine = len(self._held) - len(self.ready)
-        return free >= self._enough or room + in_engine < self._prefetch
 
     def _run(self, then: Then, script: str, *arguments: Argument) -> None:
         mine = (self._group, self._consumer)
@@ -191,7 +188,7 @@ class Intake:
 
     def _is_for_others(self, pairs: list[bytes]) -> bool:
         """Whether another group put it back on the stream for another try: to us it is no news."""
-        meant = body_in(pairs, (FOR_GROUP,))
+        meant = group_meant(pairs)
         if meant is None or meant == self._group.encode():
             return False
         text = "an entry was passed over: another group's dead letter or retry came back to the stream"

@@ -35,10 +35,20 @@ def check_slot(address: Address, *names: str) -> None:
     if address.kind is not Kind.CLUSTER:
         return
     for name in names:
-        _, opening, rest = name.partition("{")
-        tag, closing, _ = rest.partition("}")
-        if not (opening and closing and tag):
+        tag = _hash_tag(name)
+        if not tag:
             raise SettingError(
                 f"in a cluster, {name!r} and its dead letters may be on different nodes",
                 f"put a hash tag into the name, for example {{{name}}}",
             )
+        if tag != _hash_tag(names[0]):
+            raise SettingError(
+                f"in a cluster, {names[0]!r} and {name!r} may be on different nodes",
+                f"put the same hash tag into both names: {{{_hash_tag(names[0])}}}",
+            )
+
+
+def _hash_tag(name: str) -> str:
+    _, _, rest = name.partition("{")
+    tag, closing, _ = rest.partition("}")
+    return tag if closing else ""

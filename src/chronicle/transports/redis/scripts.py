@@ -71,7 +71,11 @@ return given
 KEEP_FRESH: Final = """
 local holder = redis.call('GET', KEYS[2])
 if holder and holder ~= ARGV[3] then return redis.error_reply('TAKEN another process uses this name') end
-redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
+if holder then
+  redis.call('PEXPIRE', KEYS[2], ARGV[4])
+else
+  redis.pcall('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])  -- a server without memory takes no new key
+end
 local gone = {}
 for i = 5, #ARGV, 2 do
   local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)
@@ -155,16 +159,22 @@ local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
 return last[1] and last[1][1] or '0-0'
 """
 
-# How much there is for a group. KEYS: stream, waiting entries.
-# ARGV: group, our name, what a lease's name begins with
-# Returns: unread (-1: some, but Redis cannot tell how many), pending, waiting, pending of consumers that are
-# not alive, and how many were trimmed before the group read them.
-DEPTH: Final = """
+# What XINFO says, by name.
+_FIELDS: Final = """
 local function fields(list)
   local found = {}
   for i = 1, #list, 2 do found[list[i]] = list[i + 1] end
   return found
 end
+"""
+
+# How much there is for a group. KEYS: stream, waiting entries.
+# ARGV: group, our name, what a lease's name begins with
+# Returns: unread (-1: some, but Redis cannot tell how many), pending, waiting, pending of consumers that are
+# not alive, and how many were trimmed before the group read them.
+DEPTH: Final = (
+    _FIELDS
+    + """
 local function parts(id)
   local first, second = string.match(id, '^(%d+)-(%d+)$')
   return tonumber(first), tonumber(second)
@@ -202,6 +212,7 @@ for _, one in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
 end
 return {unread, group['pending'], redis.call('ZCARD', KEYS[2]), orphaned, trimmed}
 """
+)
 
 # Let go of a consumer's name. KEYS: stream, lease. ARGV: group, consumer, token
 LEAVE: Final = """
@@ -218,5 +229,64 @@ if #redis.call('XRANGE', KEYS[1], ARGV[2], ARGV[2]) == 0 then return 0 end
 redis.call('XADD', KEYS[2], '*', unpack(ARGV, 3))
 if ARGV[1] ~= '' then redis.call('XACK', KEYS[1], ARGV[1], ARGV[2]) end
 redis.call('XDEL', KEYS[1], ARGV[2])
+return 1
+"""
+
+# --- without a group ------------------------------------------------------------------------------------
+
+# From where to where a stream goes. KEYS: stream. Returns nothing if there is none; otherwise the last id it
+# gave, the oldest entry (empty: none), how many there are, how many were ever added (-1: unknown), and the
+# newest that was deleted by its id.
+SPAN: Final = (
+    _FIELDS
+    + """
+if redis.call('EXISTS', KEYS[1]) == 0 then return false end
+local found = fields(redis.call('XINFO', 'STREAM', KEYS[1]))
+local first = found['first-entry']
+return {found['last-generated-id'], first and first[1] or '', found['length'],
+        found['entries-added'] or -1, found['max-deleted-entry-id'] or ''}
+"""
+)
+
+# Create a stream, if it is missing. KEYS: stream
+MAKE_STREAM: Final = """
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+redis.call('XGROUP', 'CREATE', KEYS[1], 'chronicle', '$', 'MKSTREAM')
+redis.call('XGROUP', 'DESTROY', KEYS[1], 'chronicle')
+return 1
+"""
+
+# Keep a position, and never an older one than there is. KEYS: cursor.
+# ARGV: id, whether it may be older (0, 1)
+SAVE_CURSOR: Final = """
+local function parts(id)
+  local first, second = string.match(id, '^(%d+)-(%d+)$')
+  if not first then return nil end
+  return {#first, first, #second, second}
+end
+local kept = redis.call('GET', KEYS[1])
+if kept and ARGV[2] == '0' then
+  local old, new = parts(kept), parts(ARGV[1])
+  if not old then return redis.error_reply('ERR the cursor is no id') end
+  for i = 1, 4 do
+    if old[i] > new[i] then return 0 end
+    if old[i] < new[i] then break end
+  end
+end
+redis.call('SET', KEYS[1], ARGV[1])
+return 1
+"""
+
+# Add a dead letter, if it is not among the newest ones: after a lost answer nobody knows.
+# KEYS: dead letters. ARGV: how many to look through, field, value …
+ADD_ONCE: Final = """
+if tonumber(ARGV[1]) > 0 then
+  for _, entry in ipairs(redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', ARGV[1])) do
+    local same = #entry[2] == #ARGV - 1
+    for i = 1, #entry[2] do same = same and entry[2][i] == ARGV[i + 1] end
+    if same then return 1 end
+  end
+end
+redis.call('XADD', KEYS[1], '*', unpack(ARGV, 2))
 return 1
 """

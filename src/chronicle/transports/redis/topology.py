@@ -7,7 +7,7 @@ from collections.abc import Callable
 from chronicle.core.topology import Done, Queue, Step
 from chronicle.errors import BrokerRefused, NoSuchQueue, SettingError
 from chronicle.transports.redis.address import address_of
-from chronicle.transports.redis.answers import BUSY_GROUP, word_of
+from chronicle.transports.redis.answers import BUSY_GROUP, OOM, word_of
 from chronicle.transports.redis.choices import Mode, choices_of
 from chronicle.transports.redis.connection import Wire
 from chronicle.transports.redis.discovery import connect
@@ -60,10 +60,18 @@ def make_group(
     if create_stream:
         command.append("MKSTREAM")
     (answer,) = wire.ask(tuple(command), stopping=stopping)
-    if isinstance(answer, Exception) and word_of(answer) == BUSY_GROUP:
-        return False
-    wire.value(answer)
+    if isinstance(answer, Exception):
+        word = word_of(answer)
+        if word == BUSY_GROUP or (word == OOM and _has_group(wire, keys, group, stopping)):
+            return False
+        raise wire.trouble(answer)
     return True
+
+
+def _has_group(wire: Wire, keys: Keys, group: str, stopping: Callable[[], bool]) -> bool:
+    """A server without memory does not even look whether the group is there."""
+    (answer,) = wire.ask(("XINFO", "GROUPS", keys.stream), stopping=stopping)
+    return not isinstance(answer, Exception) and any(group.encode() in facts for facts in answer)
 
 
 def check_kinds(wire: Wire, keys: Keys, stopping: Callable[[], bool], *, create_stream: bool = False) -> None:

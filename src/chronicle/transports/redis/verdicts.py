@@ -55,11 +55,13 @@ class Verdicts:
         self._clock = clock
         self._final: list[Settlement] = []
         self._asked: dict[bytes, Settlement] = {}  # under way, or refused and waiting
+        self._doubtful: set[bytes] = set()  # asked on a connection that was lost before the answer
         self._refusals = Refusals(keys, notices)
 
     def begin(self, dialogue: Dialogue, consumer: str) -> None:
         """There is a new connection: the engine sends again what had no answer on the old one."""
         self._dialogue, self._consumer = dialogue, consumer
+        self._doubtful.update(self._asked)
         self._asked.clear()
         self._refusals.clear()
 
@@ -109,6 +111,7 @@ class Verdicts:
     def _leave(self, claim: Claim, settlement: Settlement) -> None:
         settlement.fate = Fate.DONE
         self._final.append(settlement)
+        self._doubtful.discard(claim.id)
         if self._asked.pop(claim.id, None) is None:
             self.left.append(claim)
         del self._held[claim.id]
@@ -157,7 +160,11 @@ class Verdicts:
         claim: Claim = settlement.delivery.handle
         if self._asked.pop(claim.id, None) is None:
             return  # left meanwhile
-        settlement.fate = Fate.DONE if answer == DONE else Fate.STALE
+        # Asked twice, an answer that it is not ours any more means that the first time worked. An entry that
+        # is to be tried again is in our pending list then, which is read after every connect.
+        done = answer == DONE or claim.id in self._doubtful
+        self._doubtful.discard(claim.id)
+        settlement.fate = Fate.DONE if done else Fate.STALE
         self._final.append(settlement)
         if self._held.get(claim.id) is claim:
             del self._held[claim.id]

@@ -1,0 +1,139 @@
+"""Where a reader without a group is in its stream, and the key that keeps it.
+
+Rule 1 (D-12): the position moves only over settled entries. What was read later and is settled already does
+        not move it past an entry that is in work or waits: a restart reads from the position, so that nothing
+        is passed over, and handles those later ones again.
+Rule 2: the key is written by a script that never moves it back, together with the next read, and at a clean
+        end its confirmation is waited for. It is never ahead of what is settled, so a killed process loses
+        nothing. Only a stream that was deleted and begun again moves it back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from time import monotonic
+from typing import Final
+
+from chronicle.core.notice import Notice
+from chronicle.transports.redis import scripts
+from chronicle.transports.redis.answers import OOM, word_of
+from chronicle.transports.redis.choices import ID
+from chronicle.transports.redis.connection import Answer
+from chronicle.transports.redis.dialogue import Dialogue
+
+NOT_SAVED: Final = "redis.cursor_not_saved"
+BEGINNING: Final = b"0-0"
+LATER: Final = 1.0  # seconds until a position that the server did not take is sent again
+TELL: Final = 30.0  # seconds between two lines about that
+
+
+def is_id(text: bytes) -> bool:
+    return ID.fullmatch(text.decode("ascii", "replace")) is not None
+
+
+def full(text: str) -> bytes:
+    """An id with both its numbers."""
+    return (text if "-" in text else f"{text}-0").encode()
+
+
+def number(id_: bytes) -> tuple[int, int]:
+    """For comparing ids."""
+    first, _, second = id_.partition(b"-")
+    return int(first), int(second)
+
+
+class Position:
+    """The entries that were read and not settled, in order, and where the first of them stands."""
+
+    def __init__(self, key: str, notices: deque[Notice]) -> None:
+        self.key = key  # empty: the position is kept in this process only
+        self.last = BEGINNING  # the entry that was read last
+        self.known = False  # `last` was once in the stream; otherwise the operator chose it
+        self._open: dict[bytes, bytes] = {}  # each with the one that was read before it
+        self._notices = notices
+        self._kept: bytes | None = None  # what the key is known to hold
+        self._sent: bytes | None = None  # under way
+        self._back = False  # the next one may be smaller
+        self._again_at = 0.0
+        self._told_at = -TELL
+
+    def begin(self, at: bytes, *, known: bool, kept: bool) -> None:
+        """Read on after this entry; `kept` if the key holds it."""
+        self.last, self.known = at, known
+        self._kept = at if kept else None
+        self._open.clear()
+
+    def restart(self) -> None:
+        """The stream is another one: what is in work does not count any more."""
+        self.begin(BEGINNING, known=False, kept=False)
+        self._back = True
+
+    def lost_end(self, newest: bytes) -> None:
+        """The stream has lost what came after this entry."""
+        left = {id_: before for id_, before in self._open.items() if number(id_) <= number(newest)}
+        self._open, self.last, self._back = left, newest, True
+
+    def rewind(self) -> None:
+        """What is not settled will be read again."""
+        self.last = self.settled_to
+        self._open.clear()
+
+    # --- the watermark ------------------------------------------------------------------------------
+
+    def read(self, id_: bytes) -> None:
+        self._open[id_] = self.last
+        self.last, self.known = id_, True
+
+    def settled(self, id_: bytes) -> None:
+        self._open.pop(id_, None)
+
+    @property
+    def settled_to(self) -> bytes:
+        """Every entry up to this one is settled."""
+        for before in self._open.values():
+            return before
+        return self.last
+
+    # --- the key ------------------------------------------------------------------------------------
+
+    @property
+    def is_saved(self) -> bool:
+        return not self.key or not self.known or self._kept == self.settled_to
+
+    def connected(self) -> None:
+        """What was under way on the last connection may have been lost."""
+        self._sent = None
+
+    def save(self, dialogue: Dialogue) -> None:
+        """Send the position with the next questions, if it has moved; one at a time."""
+        if self._sent is not None or self.is_saved or monotonic() < self._again_at:
+            return
+        self._sent = self.settled_to
+
+        def failed(error: Exception) -> None:
+            self._sent = None
+            if word_of(error) != OOM:
+                raise dialogue.end(error)
+            self._wait_for_memory()
+
+        arguments = (self._sent, int(self._back))
+        dialogue.script(self._saved, scripts.SAVE_CURSOR, (self.key,), *arguments, failed=failed)
+
+    def hurry(self) -> None:
+        self._again_at = 0.0
+
+    def _saved(self, _answer: Answer) -> None:
+        self._kept, self._sent, self._back = self._sent, None, False
+
+    def _wait_for_memory(self) -> None:
+        now = monotonic()
+        self._again_at = now + LATER
+        if now - self._told_at >= TELL:
+            self._told_at = now
+            self.tell("the server is out of memory (maxmemory)")
+
+    def tell(self, why: str) -> None:
+        """The key is behind."""
+        text = f"the position could not be saved: {why}; a restart would handle entries again"
+        self._notices.append(Notice(NOT_SAVED, logging.ERROR, text, {"cursor": self.key}))
