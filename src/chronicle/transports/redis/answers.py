@@ -7,6 +7,7 @@ Rule 2: the server's text is shown only as its first word, or in words of ours: 
 
 from __future__ import annotations
 
+import re
 import ssl
 from typing import Final
 
@@ -21,6 +22,7 @@ NOGROUP: Final = "NOGROUP"
 OOM: Final = "OOM"
 WRONG_TYPE: Final = "WRONGTYPE"
 BUSY_GROUP: Final = "BUSYGROUP"
+IN_SCRIPT: Final = re.compile(r"-([A-Z]{2,20}) ")
 
 # Errors that pass: the word the server begins with, and what it means.
 PASSING: Final = {
@@ -41,14 +43,20 @@ PASSING: Final = {
 
 
 def word_of(error: Exception) -> str:
-    """The first word of an error, by which servers name its kind: NOAUTH, READONLY; ERR for any other."""
-    word = str(error).partition(" ")[0]
+    """The first word of an error, by which servers name its kind: NOAUTH, READONLY; ERR for any other.
+
+    Redis 6 puts the error of a command in a script behind words of its own.
+    """
+    text = str(error)
+    if text.startswith("ERR Error running script"):
+        text = (IN_SCRIPT.findall(text) or ["ERR"])[-1]
+    word = text.partition(" ")[0]
     return word if word.isascii() and word.isupper() and len(word) <= 20 else "ERR"
 
 
 def is_gone(error: Exception) -> bool:
     """Whether the stream or its group does not exist any more."""
-    return word_of(error) == NOGROUP or "no such key" in str(error)
+    return word_of(error) == NOGROUP or "no such key" in str(error).lower()
 
 
 def refusal(error: Exception, address: Address) -> BrokerRefused | None:
