@@ -22,7 +22,6 @@ NOGROUP: Final = "NOGROUP"
 OOM: Final = "OOM"
 WRONG_TYPE: Final = "WRONGTYPE"
 BUSY_GROUP: Final = "BUSYGROUP"
-IN_SCRIPT: Final = re.compile(r"ERR Error running script .*@user_script: ?\d+: -?([A-Z]{2,20}) ", re.DOTALL)
 
 # Errors that pass: the word the server begins with, and what it means.
 PASSING: Final = {
@@ -42,14 +41,15 @@ PASSING: Final = {
 }
 
 
-def word_of(error: Exception) -> str:
-    """The first word of an error, by which servers name its kind: NOAUTH, READONLY; ERR for any other.
+# Before Redis 7, an error inside a script is an ERR that quotes it behind the line of the script.
+_IN_SCRIPT: Final = re.compile(r"ERR Error running script .*@user_script: ?\d+: -?([A-Z]{2,20}) ", re.DOTALL)
 
-    Redis 6 puts the error of a command in a script behind words of its own.
-    """
+
+def word_of(error: Exception) -> str:
+    """The first word of an error, by which servers name its kind: NOAUTH, READONLY; ERR for any other."""
     text = str(error)
-    quoted = IN_SCRIPT.match(text)
-    word = quoted[1] if quoted else text.partition(" ")[0]
+    inside = _IN_SCRIPT.match(text)
+    word = inside[1] if inside else text.partition(" ")[0]
     return word if word.isascii() and word.isupper() and len(word) <= 20 else "ERR"
 
 
