@@ -15,9 +15,9 @@ CLUSTER = address_of("redis+cluster://n1,n2")
 def test_the_keys_are_named_after_the_stream() -> None:
     keys = Keys("orders")
     assert (keys.stream, keys.dead_letters, keys.waiting) == ("orders", "orders.dlq", "orders.retry")
+    assert keys.lease("host.sync") == "orders.lease.chronicle.host.sync"
     crm = Keys("orders", "crm")
-    assert (crm.stream, crm.dead_letters, crm.waiting) == ("orders", "orders.dlq", "orders.retry.crm")
-    assert crm.lease("host.sync") == "orders.lease.crm.host.sync"
+    assert (crm.waiting, crm.lease("host.sync")) == ("orders.retry.crm", "orders.lease.crm.host.sync")
     assert crm.lease("host.sync").startswith(crm.lease())
 
 
