@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from support import proc
 from support.checker import Campaign, NewCampaign, wait_for_lines
 from support.fixtures import StartChronicle, StartRedis
 from support.process import ChronicleProcess
@@ -157,13 +158,31 @@ def test_a_frozen_server_is_noticed_and_survived(
     campaign = on_redis("frozen", server=server)
     process = at_work(campaign, chronicle)
     server.freeze()
+    before = proc.cpu_seconds(process.pid)
     try:
         process.wait_for_line("connection.lost", 30)
         assert process.running
+        assert proc.cpu_seconds(process.pid) - before < 1, "it spins while it waits"
     finally:
         server.thaw()
     finish(campaign, process, server)
     assert_nothing_lost(campaign, repeats=0)
+
+
+@pytest.mark.timed
+def test_an_idle_consumer_costs_little(
+    server: RedisServer, on_redis: NewCampaign, chronicle: StartChronicle
+) -> None:
+    """R-001-26: it listens, renews its name and looks for the dead, and that is all."""
+    campaign = on_redis("idle", server=server)
+    process = campaign.consume(chronicle, *OPTIONS)
+    process.wait_for_line("consumer.ready")
+    campaign.send(1)
+    campaign.wait_all_ended()
+    before = proc.cpu_seconds(process.pid)
+    time.sleep(4)
+    assert proc.cpu_seconds(process.pid) - before < 0.4
+    finish(campaign, process, server)
 
 
 def delete_all(server: RedisServer, _stream: str) -> None:

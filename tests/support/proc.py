@@ -18,6 +18,13 @@ def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def cpu_seconds(pid: int) -> float:
+    """The time it has computed so far, in user and kernel mode together."""
+    # The name, in parentheses, may contain spaces.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def peak_until_end(process: ChronicleProcess, patience: float) -> int:
     """The most memory it had resident until it ended, in bytes; it must end in time."""
     peak = 0

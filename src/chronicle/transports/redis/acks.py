@@ -29,41 +29,46 @@ class Acks:
         self._stream = stream
         self._group = group
         self._notices = notices
-        self._again: list[bytes] = []  # sent on an earlier connection, and not confirmed
+        self._unsure: list[bytes] = []  # perhaps not pending any more: sent before, or trimmed
         self._decided: list[bytes] = []
-        self._sent: deque[tuple[list[bytes], bool]] = deque()  # one XACK each, in order; whether again
+        self._sent: deque[tuple[list[bytes], bool]] = deque()  # one XACK each, in order; whether unsure
 
     def __len__(self) -> int:
         """How many the server has not confirmed."""
-        return len(self._again) + len(self._decided) + sum(len(batch) for batch, _ in self._sent)
+        return len(self._unsure) + len(self._decided) + sum(len(batch) for batch, _ in self._sent)
 
     def add(self, ids: Iterable[bytes]) -> None:
         self._decided.extend(ids)
 
+    def forget(self, ids: Iterable[bytes]) -> None:
+        """Acknowledge what the stream has no more; the server may have forgotten it by itself."""
+        self._unsure.extend(ids)
+
     def send(self, dialogue: Dialogue) -> None:
-        """Put all that were decided into one command; those of an earlier connection into one before it."""
-        for batch, again in ((self._again, True), (self._decided, False)):
+        """Put all that were decided into one command; those that may be gone into one before it."""
+        for batch, unsure in ((self._unsure, True), (self._decided, False)):
             if batch:
-                self._sent.append((batch.copy(), again))
+                self._sent.append((batch.copy(), unsure))
                 dialogue.ask(self._confirmed, "XACK", self._stream, self._group, *batch)
                 batch.clear()
 
     def send_again(self) -> None:
         """There is a new connection: what was not confirmed goes first."""
-        self._again += self._all_sent()
-        if self._again:
+        again = self._all_sent()
+        self._unsure += again
+        if again:
             self._tell(
                 RETRIED,
                 logging.WARNING,
                 "the connection was lost before these acknowledgements were confirmed; they are sent again: "
-                f"{len(self._again)}",
-                self._again,
+                f"{len(again)}",
+                again,
             )
 
     def give_up(self) -> None:
         """The run ends without a connection."""
-        ids = [*self._again, *self._all_sent(), *self._decided]
-        self._again.clear()
+        ids = [*self._unsure, *self._all_sent(), *self._decided]
+        self._unsure.clear()
         self._decided.clear()
         if ids:
             self._tell(
@@ -80,9 +85,9 @@ class Acks:
         return sent
 
     def _confirmed(self, answer: Answer) -> None:
-        batch, again = self._sent.popleft()
+        batch, unsure = self._sent.popleft()
         missing = len(batch) - answer
-        if missing and not again:  # the first time may have worked
+        if missing and not unsure:
             # Which of them, Redis does not say.
             self._tell(
                 MISSED,

@@ -150,7 +150,7 @@ def _path(parts: SplitResult, kind: Kind) -> tuple[str, int]:
 
 
 def _option(name: str, value: str) -> int:
-    bounds = {"connection_timeout": (100, 600_000), "prefetch": (1, MAX_PREFETCH)}
+    bounds = {"connection_timeout": (100, 30_000), "prefetch": (1, MAX_PREFETCH)}
     if name not in bounds:
         raise SettingError(
             "an argument of --set is not known to the Redis transport",

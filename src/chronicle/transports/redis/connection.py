@@ -98,6 +98,7 @@ class Wire:
         self._unread: deque[bytes] = deque()  # taken off the socket by `swallow`, not yet given to the parser
         self._tail = b""
         self._asked: deque[float] = deque()  # when, of each question without an answer
+        self._moved = monotonic()  # when something was last sent or came: a long answer is an answer
         self.closed = False
         try:
             self._log_in(login, db, name, stopping)
@@ -108,7 +109,7 @@ class Wire:
     def _log_in(self, login: bool, db: int, name: str, stopping: Callable[[], bool]) -> None:
         """Here and not by redis-py, which would wait for a silent server whatever happens."""
         questions: list[tuple[Argument, ...]] = []
-        if login and self.address.password:
+        if login and (self.address.user or self.address.password):
             user = (self.address.user,) if self.address.user else ()
             questions.append(("AUTH", *user, self.address.password))
         if db:
@@ -144,6 +145,7 @@ class Wire:
         try:
             while data:
                 data = data[self._socket.send(data) :]
+                self._moved = monotonic()
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
             pass
         except OSError as error:
@@ -195,6 +197,7 @@ class Wire:
             raise ConnectionError(error.errno, error.strerror) from None
         if not data:
             raise ConnectionResetError(errno.ECONNRESET, CLOSED)
+        self._moved = monotonic()
         return data
 
     def swallow(self) -> bool:
@@ -226,7 +229,7 @@ class Wire:
 
     def look(self, longest: float = ANSWER_TIMEOUT) -> None:
         """Raise ConnectionLost if the oldest question has waited longer than this for its answer."""
-        if self._asked and monotonic() - self._asked[0] > longest:
+        if self._asked and monotonic() - max(self._asked[0], self._moved) > longest:
             raise self._gone(TimeoutError())
 
     def fileno(self) -> int:
@@ -249,9 +252,9 @@ class Wire:
             self.put(*command)
         self.flush()
         answers: list[Answer] = []
-        deadline = monotonic() + timeout
+        asked = monotonic()
         while len(answers) < len(commands):
-            left = deadline - monotonic()
+            left = max(asked, self._moved) + timeout - monotonic()
             if left <= 0 or stopping():
                 raise self._gone(TimeoutError())
             self.wait(min(left, TURN))

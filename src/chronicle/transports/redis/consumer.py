@@ -32,10 +32,10 @@ from chronicle.transports.redis.acks import Acks
 from chronicle.transports.redis.address import address_of
 from chronicle.transports.redis.answers import OOM, word_of
 from chronicle.transports.redis.choices import choices_of
-from chronicle.transports.redis.connection import Wire
+from chronicle.transports.redis.connection import ANSWER_TIMEOUT, Answer, Wire
 from chronicle.transports.redis.dialogue import Dialogue, ignore
 from chronicle.transports.redis.discovery import connect
-from chronicle.transports.redis.entries import NAME, Claim
+from chronicle.transports.redis.entries import NAME, Claim, restored
 from chronicle.transports.redis.intake import DELIVERIES, GROUP_MADE, Intake
 from chronicle.transports.redis.keys import Keys, check_slot
 from chronicle.transports.redis.poller import Poller
@@ -48,6 +48,7 @@ from chronicle.transports.tls import tls_context
 from chronicle.transports.waker import Waker
 
 CLOSE_TIMEOUT: Final = 2.0  # seconds that a clean close waits for the last answers
+LAST_WORDS: Final = 0.5  # seconds that any other waits: what was trimmed is put on the stream again
 BATCH: Final = 500  # entries that one script gives back
 FREE: Final = (
     30 * 86_400_000
@@ -75,7 +76,7 @@ class StreamTransport:
         self.notices: deque[Notice] = deque()
         self._context = tls_context(connector.tls) if self._address.tls else None
         self._connector = connector
-        self._keys = Keys(connector.queue)
+        self._keys = Keys(connector.queue, choices.group)
         self._group = choices.group
         self._start = choices.start
         self._held: dict[bytes, Claim] = {}
@@ -83,9 +84,11 @@ class StreamTransport:
         self._intake = Intake(
             self._keys, self._group, choices, connector.prefetch, self._held, self._acks, self.notices
         )
-        self._upkeep = Upkeep(self._keys, self._group, choices, self._held, self.notices)
         self._verdicts = Verdicts(
             self._keys, self._group, connector.tag, self._held, self._acks, self.notices
+        )
+        self._upkeep = Upkeep(
+            self._keys, self._held, self._verdicts.aside, self.notices, self._compare_pending
         )
         self._verdicts.again, self._verdicts.waits = self._try_again, self._upkeep.waits_until
         self._buried: list[Settlement] = []  # decided here, because nobody should try them again
@@ -129,10 +132,10 @@ class StreamTransport:
             self._address, self._keys.stream, self._context, name=self._connector.tag, stopping=stopping
         )
         self._work, self._poller = Dialogue(wire), Poller(self._waker, wire)
+        # What was added to a stream that we have read before must not be passed over.
+        start = "0" if self._was_there else self._start
         declaring = self._connector.declare is not None or self._was_there
-        made = make_group(
-            wire, self._keys, self._group, self._start, create_stream=declaring, stopping=stopping
-        )
+        made = make_group(wire, self._keys, start, create_stream=declaring, stopping=stopping)
         if made and self._was_there:
             text = f"the stream {self._keys.stream!r} or its group was deleted, and was created again"
             self.notices.append(Notice(GROUP_MADE, logging.ERROR, text))
@@ -157,7 +160,7 @@ class StreamTransport:
     def _take_name(self, wire: Wire, stopping: Callable[[], bool]) -> bool:
         """Find a name that no living process uses (S5); whether it is a new one."""
         if self._consumer and not self._upkeep.name_taken:
-            lease = self._keys.lease(self._group, self._consumer)
+            lease = self._keys.lease(self._consumer)
             answers = wire.ask(
                 ("SET", lease, self._token, "NX", "PX", LEASE), ("GET", lease), stopping=stopping
             )
@@ -166,7 +169,7 @@ class StreamTransport:
         base = self._connector.tag
         for number in range(1, NAMES):
             name = base if number == 1 else f"{base}.{number}"
-            question = ("SET", self._keys.lease(self._group, name), self._token, "NX", "PX", LEASE)
+            question = ("SET", self._keys.lease(name), self._token, "NX", "PX", LEASE)
             (answer,) = wire.ask(question, stopping=stopping)
             if isinstance(answer, Exception) and word_of(answer) == OOM:
                 answer, name = b"", f"{base}.{self._token}"  # no room for a lease: a name nobody else has
@@ -175,11 +178,13 @@ class StreamTransport:
                 return True
         raise BrokerRefused(f"all names from {base} on are in use", "choose another --tag")
 
-    def _depth(self, wire: Wire, stopping: Callable[[], bool]) -> list[int] | None:
+    def _depth(
+        self, wire: Wire, stopping: Callable[[], bool], timeout: float = ANSWER_TIMEOUT
+    ) -> list[int] | None:
         keys = (self._keys.stream, self._keys.waiting)
-        arguments = (self._group, self._consumer, self._keys.lease(self._group))
+        arguments = (self._group, self._consumer, self._keys.lease())
         question = ("EVAL", scripts.DEPTH, len(keys), *keys, *arguments)
-        (answer,) = wire.ask(question, stopping=stopping)
+        (answer,) = wire.ask(question, stopping=stopping, timeout=timeout)
         found: list[int] | None = None if isinstance(answer, Exception) else answer
         return found
 
@@ -195,7 +200,8 @@ class StreamTransport:
         self._verdicts.plan(now)
         if not self._stopped:
             states.receiving(self.machine)
-            intake.plan(room, now)
+            if self._upkeep.is_sure(now):
+                intake.plan(room, now)
         work.wire.flush()
         if not (ready and room):
             poller.sleep(work.wire, now + min(timeout, self._upkeep.next_chore(now)))
@@ -203,7 +209,7 @@ class StreamTransport:
         intake.serve_bell()
         if intake.worn:
             self._bury()
-        if not ready and not self._stopped:
+        if not ready and not self._stopped and self._upkeep.is_sure(now):
             # An answer without entries, or the bell: the next question goes out now. Nothing else would bring
             # the next turn about before its time.
             intake.plan(room, monotonic())
@@ -243,11 +249,18 @@ class StreamTransport:
             return None if self._work is None else False
         self._finish_asking(CLOSE_TIMEOUT)
         # Between two questions only: an answer to an earlier one must not be taken for this one's.
-        depth = None if self._work.wire.waiting else self._depth(self._work.wire, never)
+        depth = None if self._work.wire.waiting else self._depth(self._work.wire, never, CLOSE_TIMEOUT)
         if depth is None:
             return None
-        unread, _pending, waiting, orphaned, _trimmed = depth
-        return not unread and not waiting and not orphaned and not self._intake.ready
+        unread, _pending, waiting, orphaned, _trimmed, own = depth
+        self._compare_pending(own)
+        return not (unread or waiting or orphaned or self._intake.ready or self._intake.rereading)
+
+    def _compare_pending(self, number: int) -> None:
+        """What is pending under our name must be known here; otherwise it is read again."""
+        verdicts = self._verdicts
+        if number > len(self._held) + len(verdicts.left) + len(verdicts.aside) + len(self._acks):
+            self._intake.reread()
 
     def wake(self) -> None:
         self._waker.wake()
@@ -265,6 +278,7 @@ class StreamTransport:
         self._verdicts.hurry()
         if self._work is None:
             return
+        self._intake.stop()
         self._finish_asking(min(patience, CLOSE_TIMEOUT))
         self._give_up_ready()
 
@@ -284,12 +298,12 @@ class StreamTransport:
         work.wire.flush()
         while work.wire.waiting and monotonic() < deadline:
             work.wire.wait(min(0.25, deadline - monotonic()))
-            work.wire.flush()
             work.serve()
+            work.wire.flush()
 
     def close(self, why: Closing = Closing.SETTLED) -> None:
         if why is not Closing.LOST:
-            self._say_goodbye(CLOSE_TIMEOUT if why is Closing.SETTLED else 0.0)
+            self._say_goodbye(CLOSE_TIMEOUT if why is Closing.SETTLED else LAST_WORDS)
         self._let_go()
         if why is not Closing.LOST:
             self._forget()
@@ -303,26 +317,31 @@ class StreamTransport:
         with suppress(BrokerError):
             self._acks.send(work)
             self._give_up_ready()
-            left = [*self._held.values(), *self._verdicts.left]
+            left = [*self._held.values(), *self._verdicts.left, *self._verdicts.aside.values()]
             for start in range(0, len(left), BATCH):
-                proofs = [
-                    part
-                    for claim in left[start : start + BATCH]
-                    for part in (claim.id, claim.count, max(0, claim.count - 1))
-                ]
-                keys = (self._keys.stream,)
-                work.script(
-                    ignore, scripts.GIVE_BACK, keys, self._group, self._consumer, FREE, *proofs, failed=ignore
-                )
-            keys_ = (self._keys.stream, self._keys.lease(self._group, self._consumer))
+                self._give_back(work, left[start : start + BATCH])
+            keys_ = (self._keys.stream, self._keys.lease(self._consumer))
             work.script(ignore, scripts.LEAVE, keys_, self._group, self._consumer, self._token, failed=ignore)
             self._finish_asking(patience)
+
+    def _give_back(self, work: Dialogue, batch: list[Claim]) -> None:
+        keys, mine = (self._keys.stream,), (self._group, self._consumer)
+        claims = {claim.id: claim for claim in batch}
+
+        def restore(trimmed: Answer) -> None:
+            for claim in (claims[id_] for id_ in trimmed):
+                fields = restored(claim, self._keys.stream, self._group)
+                work.script(ignore, scripts.RESTORE, keys, self._group, claim.id, *fields, failed=ignore)
+
+        proofs = [part for claim in batch for part in (claim.id, claim.count, max(0, claim.count - 1))]
+        work.script(restore, scripts.GIVE_BACK, keys, *mine, FREE, *proofs, failed=ignore)
 
     def _forget(self) -> None:
         """Nothing is held any more: the group has it."""
         self._acks.give_up()
         self._intake.ready.clear()
         self._verdicts.left.clear()
+        self._verdicts.aside.clear()
         self._buried.clear()
         self._held.clear()
         self._consumer = ""

@@ -77,12 +77,12 @@ class CursorIntake:
             self._looking = True
             self._look_at = now + PATROL
             self._dialogue.script(self._looked, scripts.SPAN, (self._keys.stream,))
-        waiting = len(self.ready)
-        free = room - waiting
-        if self._asked or not self._window.is_worth_it(room, free, len(self._held) - waiting):
+        free = room - len(self.ready)
+        if self._asked or not self._window.is_worth_it(free, now):
             return
         if self._hungry or self._bell.rang:
             self._asked = free
+            self._window.asked(now)
             self._bell.rang = False
             command = ("XREAD", "COUNT", free, "STREAMS", self._keys.stream, self._position.last)
             self._dialogue.ask(self._came, *command)
@@ -113,7 +113,7 @@ class CursorIntake:
 
     def _take(self, id_: bytes, pairs: list[bytes]) -> None:
         self._position.read(id_)
-        if len(pairs) > 2 and group_meant(pairs):
+        if len(pairs) > 2 and group_meant(pairs, self._keys.stream):
             # A group put it back on the stream for another try: to us it is no news.
             self._position.settled(id_)
             return

@@ -12,9 +12,9 @@ from typing import Any
 
 from redis.crc import key_slot
 
-from chronicle.errors import BrokerError, BrokerRefused, BrokerUnreachable
+from chronicle.errors import BrokerError, BrokerRefused, BrokerUnreachable, ChronicleError
 from chronicle.transports.redis.address import Address, Host, Kind
-from chronicle.transports.redis.answers import refusal, word_of
+from chronicle.transports.redis.answers import lacks_command, refusal, word_of
 from chronicle.transports.redis.connection import Wire
 from chronicle.transports.seam import never
 
@@ -27,19 +27,40 @@ def connect(
     name: str = "",
     stopping: Callable[[], bool] = never,
 ) -> Wire:
-    """A connection to the server that has this key; raises BrokerRefused or BrokerUnreachable."""
-    host = find(address, key, context, stopping)
+    """A connection to the server that has this key; raises BrokerRefused or a BrokerError.
+
+    What one sentinel or node says may be out of date, so the next one is asked when it leads nowhere.
+    """
+    tried: set[Host] = set()
+    trouble: ChronicleError = BrokerUnreachable(f"{address.place}: none could be asked")
+    for host in address.hosts:
+        if stopping():
+            break
+        try:
+            found = host if address.kind is Kind.SINGLE else _ask(address, host, key, context, stopping)
+            if found not in tried:
+                tried.add(found)
+                return _log_in(address, found, context, name, stopping)
+        except (BrokerError, BrokerRefused) as error:
+            trouble = error
+    raise trouble
+
+
+def _log_in(
+    address: Address, host: Host, context: ssl.SSLContext | None, name: str, stopping: Callable[[], bool]
+) -> Wire:
     wire = Wire(address, host, context, name=name, db=address.db, stopping=stopping)
+    if address.kind is not Kind.SENTINEL:
+        return wire
     try:
-        if address.kind is Kind.SENTINEL:
-            role = wire.value(wire.ask(("ROLE",), stopping=stopping)[0])
-            if not (isinstance(role, list) and role and role[0] == b"master"):
-                raise BrokerUnreachable(f"{address.place}: the server the sentinels name is no master yet")
-    except BrokerRefused:
-        pass  # an ACL user may lack ROLE: the first write shows what it is
+        (role,) = wire.ask(("ROLE",), stopping=stopping)
     except BaseException:
         wire.close()
         raise
+    # An ACL user may lack ROLE: then the first write shows what it is.
+    if not isinstance(role, Exception) and role[0] != b"master":
+        wire.close()
+        raise BrokerUnreachable(f"{address.place}: the server the sentinels name is no master yet")
     return wire
 
 
@@ -64,43 +85,18 @@ def connect_anywhere(
     raise trouble
 
 
-def find(address: Address, key: str, context: ssl.SSLContext | None, stopping: Callable[[], bool]) -> Host:
-    """The host to connect to."""
-    match address.kind:
-        case Kind.SINGLE:
-            return address.hosts[0]
-        case Kind.SENTINEL:
-            return _of_any(address, context, stopping, lambda wire, _host: _master(wire, address, stopping))
-        case Kind.CLUSTER:
-            slot = key_slot(key.encode())
-            return _of_any(
-                address, context, stopping, lambda wire, host: _owner(wire, host, slot, address, stopping)
-            )
-
-
-def _of_any(
-    address: Address,
-    context: ssl.SSLContext | None,
-    stopping: Callable[[], bool],
-    ask: Callable[[Wire, Host], Host],
+def _ask(
+    address: Address, host: Host, key: str, context: ssl.SSLContext | None, stopping: Callable[[], bool]
 ) -> Host:
-    """What the first host says that can be asked; otherwise the last one's error."""
-    trouble: Exception = BrokerUnreachable(f"{address.place}: none could be asked")
-    for host in address.hosts:
-        if stopping():
-            break
-        try:
-            wire = Wire(address, host, context, login=address.kind is Kind.CLUSTER, stopping=stopping)
-        except (BrokerError, BrokerRefused) as error:
-            trouble = error
-            continue
-        try:
-            return ask(wire, host)
-        except (BrokerError, BrokerRefused) as error:
-            trouble = error
-        finally:
-            wire.close()
-    raise trouble
+    """Which server has the key, by the word of this sentinel or node."""
+    cluster = address.kind is Kind.CLUSTER
+    wire = Wire(address, host, context, login=cluster, stopping=stopping)
+    try:
+        if cluster:
+            return _owner(wire, host, key_slot(key.encode()), address, stopping)
+        return _master(wire, address, stopping)
+    finally:
+        wire.close()
 
 
 def _master(wire: Wire, address: Address, stopping: Callable[[], bool]) -> Host:
@@ -113,7 +109,8 @@ def _master(wire: Wire, address: Address, stopping: Callable[[], bool]) -> Host:
             wire.value(reply)
         (answer,) = wire.ask(question, stopping=stopping)
     if isinstance(answer, Exception):
-        raise refusal(answer, address) or BrokerRefused(
+        found = None if lacks_command(answer) else refusal(answer, address)
+        raise found or BrokerRefused(
             f"{address.place}: the server there is no sentinel",
             "check the port: sentinels are usually on 26379",
         )

@@ -10,10 +10,10 @@ Rule 3: chronicle's own fields are the headers of core/deadletters/death.py, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from chronicle.core.deadletters.death import ATTEMPTS, FIRST, LAST, REDRIVES, failed
+from chronicle.core.deadletters.death import ATTEMPTS, FIRST, LAST, MOST, REDRIVES, failed
 from chronicle.core.delivery import Delivery, Envelope, Lease
 from chronicle.core.json_tags import tag
 from chronicle.core.record import dump
@@ -22,10 +22,14 @@ from chronicle.transports.seam import Outgoing
 
 NAME: Final = "redis"
 GROUP: Final = "x-chronicle-group"
+STREAM: Final = "x-chronicle-stream"
 ORIGIN: Final = "x-chronicle-id"
+PAST: Final = (GROUP, STREAM, ORIGIN)  # what a message that somebody publishes must not say
+OWN: Final = "x-chronicle-"  # what all of these begin with
 NUMBERS: Final = frozenset((ATTEMPTS, FIRST, LAST, REDRIVES))
 COUNTED: Final = ATTEMPTS.encode()
 FOR_GROUP: Final = GROUP.encode()
+FROM_STREAM: Final = STREAM.encode()
 MOST_FIELDS: Final = 3000  # a script can pass on a few thousand arguments, and each field is two
 
 
@@ -36,7 +40,7 @@ class Claim:
     meanwhile has raised it. `pairs` are the fields as they came.
     """
 
-    __slots__ = ("count", "failed", "fresh", "id", "lease", "pairs")
+    __slots__ = ("count", "failed", "fresh", "id", "lease", "pairs", "trimmed", "uncounted")
 
     def __init__(self, id_: bytes, count: int, pairs: Sequence[bytes], now: float) -> None:
         self.id = id_
@@ -44,12 +48,16 @@ class Claim:
         self.pairs = pairs
         self.lease = Lease()
         self.fresh = now  # when the server last heard that it is in work
+        self.trimmed = False  # its entry is gone from the stream: only we have its contents
+        self.uncounted = 0  # tries that Redis no longer counts, because it was trimmed
         self.failed = 0  # when a try of it first failed here, in milliseconds since 1970
 
     def again(self, now: float) -> Claim:
         """The proof for another try of the same entry."""
-        another = Claim(self.id, self.count + 1, self.pairs, now)
-        another.failed = self.failed
+        counted = not self.trimmed
+        another = Claim(self.id, self.count + counted, self.pairs, now)
+        another.failed, another.trimmed = self.failed, self.trimmed
+        another.uncounted = self.uncounted + (not counted)
         return another
 
 
@@ -59,12 +67,13 @@ def delivery_of(claim: Claim, stream: str, fields: tuple[bytes, ...]) -> Deliver
     # Nearly everybody writes the body first.
     body = pairs[1] if pairs[0] == fields[0] else body_in(pairs, fields)
     id_ = claim.id.decode("ascii", "replace")
+    tries = claim.count - 1 + claim.uncounted + (tries_in(pairs) if len(pairs) > 2 else 0)
     return Delivery(
         b"" if body is None else body,
         queue=stream,
         transport=NAME,
-        redelivered=claim.count > 1 or (len(pairs) > 2 and COUNTED in pairs[::2]),
-        counted=claim.count - 1,
+        redelivered=tries > 0,
+        counted=tries,
         timestamp=timestamp_of(id_),
         origin={"stream": stream, "id": id_},
         handle=claim,
@@ -75,18 +84,30 @@ def delivery_of(claim: Claim, stream: str, fields: tuple[bytes, ...]) -> Deliver
     )
 
 
+def tries_in(pairs: Sequence[bytes]) -> int:
+    """The tries that an entry had before it went back to the stream."""
+    value = body_in(pairs, (COUNTED,)) or b""
+    return min(int(value), MOST) if value.isdigit() and len(value) < 19 else 0
+
+
 def body_in(pairs: Sequence[bytes], fields: tuple[bytes, ...]) -> bytes | None:
     """The value of the first field that has the body; None if there is none."""
-    names = pairs[::2]
-    for field in fields:
-        if field in names:
-            return pairs[2 * list(names).index(field) + 1]
-    return None
+    place = place_of(pairs, fields)
+    return None if place is None else pairs[place + 1]
 
 
-def group_meant(pairs: Sequence[bytes]) -> bytes | None:
-    """The group an entry that failed went back to the stream for; empty: readers without one; None: all."""
-    return body_in(pairs, (FOR_GROUP,))
+def place_of(pairs: Sequence[bytes], fields: tuple[bytes, ...]) -> int | None:
+    """Where the field with the body stands."""
+    names = list(pairs[::2])
+    return next((2 * names.index(field) for field in fields if field in names), None)
+
+
+def group_meant(pairs: Sequence[bytes], stream: str) -> bytes | None:
+    """The group an entry that failed went back to this stream for; empty: readers without one; None: all.
+
+    What came from another stream is news to everybody: a dead letter, or one that was redriven elsewhere.
+    """
+    return body_in(pairs, (FOR_GROUP,)) if body_in(pairs, (FROM_STREAM,)) == stream.encode() else None
 
 
 def no_body(fields: tuple[bytes, ...]) -> str:
@@ -103,15 +124,13 @@ def timestamp_of(id_: str) -> int | None:
 def open_envelope(raw: tuple[Sequence[bytes], tuple[bytes, ...]]) -> Envelope:
     """The fields other than the body, as headers."""
     pairs, fields = raw
-    body = body_in(pairs, fields)
+    body = place_of(pairs, fields)
     headers: dict[str, Any] = {}
-    skipped = body is None
-    for name, value in zip(pairs[::2], pairs[1::2], strict=True):
-        if not skipped and name in fields and value is body:
-            skipped = True
-            continue
-        key = name.decode("utf-8", "backslashreplace")
-        headers[key] = _number(value) if key in NUMBERS else _text(value)
+    for place in range(0, len(pairs), 2):
+        if place != body:
+            key = pairs[place].decode("utf-8", "backslashreplace")
+            value = pairs[place + 1]
+            headers[key] = _number(value) if key in NUMBERS else _text(value)
     return Envelope(headers)
 
 
@@ -147,15 +166,35 @@ def described(delivery: Delivery, reason: str, *, consumer: str, group: str, now
     claim: Claim = delivery.handle
     facts = failed(delivery, reason, consumer, now)
     first = min(facts[FIRST], claim.failed or facts[FIRST])
-    facts |= {FIRST: first, ORIGIN: delivery.origin["id"], GROUP: group}
+    facts |= {FIRST: first, ORIGIN: delivery.origin["id"], **meant_for(delivery.queue, group)}
     own = {name.encode(): _encoded(value) for name, value in facts.items()}
-    kept: list[bytes] = []
-    for name, value in zip(claim.pairs[::2], claim.pairs[1::2], strict=True):
-        if name not in own:
-            kept += [name, value]
-    for name, value in own.items():
-        kept += [name, value]
-    return kept
+    kept = [pair for pair in pairs_in(claim) if pair[0] not in own]
+    return [part for pair in (*kept, *own.items()) for part in pair]
+
+
+def meant_for(stream: str, group: str) -> dict[str, str]:
+    """What an entry says that goes back to its stream for one group only."""
+    return {STREAM: stream, GROUP: group}
+
+
+def restored(claim: Claim, stream: str, group: str) -> list[bytes]:
+    """The fields of an entry that is put on its stream again, because it was trimmed."""
+    own = {name.encode(): value.encode() for name, value in meant_for(stream, group).items()}
+    kept = [pair for pair in pairs_in(claim) if pair[0] not in own]
+    return [part for pair in (*kept, *own.items()) for part in pair]
+
+
+def moved(claim: Claim, message: Outgoing) -> list[bytes]:
+    """The fields of an entry that goes to another stream: as they came, but for chronicle's own."""
+    kept = [pair for pair in pairs_in(claim) if not pair[0].startswith(OWN.encode())]
+    own = [
+        (name.encode(), _encoded(value)) for name, value in message.headers.items() if name.startswith(OWN)
+    ]
+    return [part for pair in (*kept, *own) for part in pair]
+
+
+def pairs_in(claim: Claim) -> Iterator[tuple[bytes, bytes]]:
+    return zip(claim.pairs[::2], claim.pairs[1::2], strict=True)
 
 
 def _encoded(value: Any) -> bytes:

@@ -1,8 +1,8 @@
 """Entries on their way in: our own pending ones first, then new ones, now and then those of the dead.
 
 Rule 1 (D-12, S3): after every connect our own pending list is read before anything new. What the engine holds
-        is skipped. What is left in a process that has just started was handed out before, so it counts as
-        another try; what is left after a reconnect was never seen here, so it does not.
+        is skipped. What was pending before we took the name was handed out before, so it counts as another
+        try; what came later and is not known here was never seen, so it does not.
 Rule 2 (D-7): one question at a time, for as many entries as there is room: what is on its way takes a place.
 Rule 3: nothing waits on the connection that acknowledges. When there is nothing to read, a second connection
         listens for the next entry (bell.py).
@@ -75,7 +75,7 @@ class Intake:
         self._notices = notices
         self._luck = luck
         self._now = 0.0
-        self._adopting = True  # what is in our pending list is from an earlier process
+        self._named_at = 0.0  # when we took our name
         self._reset()
 
     def _reset(self) -> None:
@@ -91,7 +91,8 @@ class Intake:
         """There is a new connection; with a new name, its pending entries are from an earlier process."""
         self._dialogue, self._consumer, self._now = dialogue, consumer, now
         self._bell = Bell(self._keys.stream, bell)
-        self._adopting = self._adopting or new_name
+        if new_name:
+            self._named_at = now
         self.rereading = True
         self._reset()
 
@@ -100,19 +101,18 @@ class Intake:
     def plan(self, room: int, now: float) -> None:
         """Ask for what there is room for."""
         self._now = now
-        waiting = len(self.ready)
-        free = room - waiting
-        if self._asked or not self._window.is_worth_it(room, free, len(self._held) - waiting):
+        free = room - len(self.ready)
+        if self._asked or not self._window.is_worth_it(free, now):
             return
         if self.rereading:
-            self._asked = free
-            raising = 1 if self._adopting else 0
-            self._run(self._reread, scripts.OWN_PENDING, self._after, free, raising)
+            self._asked = min(free, MOST)
+            # A second more: a name is free only when its last owner has been silent for longer than that.
+            since = round((now - self._named_at + 1.0) * 1000)
+            self._run(self._reread, scripts.OWN_PENDING, self._after, self._asked, since)
         elif now >= self._sweep_at:
-            wanted = min(free, MOST)
-            self._asked = wanted
+            self._asked = min(free, MOST)
             self._sweep_at = now + self._sweep_every
-            self._run(self._taken_over, scripts.TAKE_OVER, self._claim_after, self._cursor, wanted)
+            self._run(self._taken_over, scripts.TAKE_OVER, self._claim_after, self._cursor, self._asked)
         elif self._hungry or (self._bell.listening and now >= self._look_at):
             self._read(free)
         elif not self._bell.listening and now >= self._listen_at:
@@ -120,11 +120,13 @@ class Intake:
             self._read(free)
 
     def _run(self, then: Then, script: str, *arguments: Argument) -> None:
+        self._window.asked(self._now)
         mine = (self._group, self._consumer)
         self._dialogue.script(then, script, (self._keys.stream,), *mine, *arguments, failed=self._failed)
 
     def _read(self, number: int) -> None:
         self._asked = number
+        self._window.asked(self._now)
         command = ("XREADGROUP", "GROUP", self._group, self._consumer, "COUNT", number)
         self._dialogue.ask(self._came, *command, "STREAMS", self._keys.stream, ">", failed=self._failed)
 
@@ -155,19 +157,28 @@ class Intake:
         self._asked = 0
         last, entries, gone = answer
         for id_, count, pairs in entries:
-            self._take(id_, count, pairs)
-        self._tell_of_trimmed(gone)
+            if id_ not in self._held:
+                self._take(id_, count, pairs)
+        self._forget_trimmed(gone)
         if last is None:
-            self.rereading = self._adopting = False
+            self.rereading = False
         else:
             self._after = last
+
+    def reread(self) -> None:
+        """Read our own pending list again: something is in it that nobody here knows of."""
+        if not self.rereading:
+            self.rereading, self._after = True, BEGINNING
 
     def _taken_over(self, answer: Answer) -> None:
         self._asked = 0
         self._cursor, entries, gone = answer
         for id_, count, pairs in entries:
-            self._take(id_, count, pairs)
-        self._tell_of_trimmed(gone)
+            if id_ in self._held:
+                self._held[id_].count = count  # we were too slow to touch it
+            else:
+                self._take(id_, count, pairs)
+        self._forget_trimmed(gone)
         if self._cursor != BEGINNING:
             self._sweep_at = self._now + STEP
         if entries:
@@ -175,10 +186,6 @@ class Intake:
             self._notices.append(Notice(CLAIMED, logging.WARNING, text, {"count": len(entries)}))
 
     def _take(self, id_: bytes, count: int, pairs: list[bytes]) -> None:
-        claim = self._held.get(id_)
-        if claim is not None:
-            claim.count = count  # it is in work; only its count may be another
-            return
         if len(pairs) > 2 and self._is_for_others(pairs):
             self._acks.add((id_,))
             return
@@ -188,11 +195,11 @@ class Intake:
 
     def _is_for_others(self, pairs: list[bytes]) -> bool:
         """Whether another group put it back on the stream for another try: to us it is no news."""
-        meant = group_meant(pairs)
+        meant = group_meant(pairs, self._keys.stream)
         if meant is None or meant == self._group.encode():
             return False
         text = "an entry was passed over: another group's dead letter or retry came back to the stream"
-        self._notices.append(Notice(NOT_OURS, logging.DEBUG, text))
+        self._notices.append(Notice(NOT_OURS, logging.INFO, text))
         return True
 
     def again(self, claim: Claim) -> None:
@@ -200,7 +207,10 @@ class Intake:
         self._held[claim.id] = another = claim.again(self._now)
         self.ready.append(delivery_of(another, self._keys.stream, self._fields))
 
-    def _tell_of_trimmed(self, gone: list[bytes]) -> None:
+    def _forget_trimmed(self, ids: list[bytes]) -> None:
+        """Nothing is left of these, unless they are in work here."""
+        gone = [id_ for id_ in ids if id_ not in self._held]
+        self._acks.forget(gone)
         if gone:
             text = (
                 "entries that were deleted or trimmed from the stream while they were pending, and are lost "
@@ -211,6 +221,10 @@ class Intake:
     def serve_bell(self) -> None:
         """See whether something was added. Raises ConnectionLost."""
         self._bell.serve()
+
+    def stop(self) -> None:
+        """Nothing is read any more."""
+        self._bell.hang_up()
 
     # --- a group that is gone -----------------------------------------------------------------------
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from chronicle.core.topology import dead_letter_queue
 from chronicle.errors import SettingError
 from chronicle.transports.redis.address import Address, Kind
 
+USUAL_GROUP: Final = "chronicle"
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """A stream, and what belongs to it."""
+    """A stream, and what belongs to it and to one of its groups."""
 
     stream: str
+    group: str = USUAL_GROUP
 
     @property
     def dead_letters(self) -> str:
@@ -22,12 +26,13 @@ class Keys:
 
     @property
     def waiting(self) -> str:
-        """A sorted set of entries, by the time at which they go back to the stream."""
-        return f"{self.stream}.retry"
+        """A sorted set of entries of this group, by the time at which they go back to the stream."""
+        name = f"{self.stream}.retry"
+        return name if self.group == USUAL_GROUP else f"{name}.{self.group}"
 
-    def lease(self, group: str, consumer: str = "") -> str:
-        """Who uses a consumer's name: a token that expires."""
-        return f"{self.stream}.lease.{group}.{consumer}"
+    def lease(self, consumer: str = "") -> str:
+        """Who uses a consumer's name in the group: a token that expires."""
+        return f"{self.stream}.lease.{self.group}.{consumer}"
 
 
 def check_slot(address: Address, *names: str) -> None:
@@ -37,9 +42,10 @@ def check_slot(address: Address, *names: str) -> None:
     for name in names:
         tag = _hash_tag(name)
         if not tag:
+            plain = name.replace("{", "").replace("}", "") or "orders"
             raise SettingError(
                 f"in a cluster, {name!r} and its dead letters may be on different nodes",
-                f"put a hash tag into the name, for example {{{name}}}",
+                f"put a hash tag into the name, for example {{{plain}}}",
             )
         if tag != _hash_tag(names[0]):
             raise SettingError(

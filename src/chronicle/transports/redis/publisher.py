@@ -16,7 +16,7 @@ from chronicle.transports.redis.answers import OOM, word_of
 from chronicle.transports.redis.choices import Mode, choices_of
 from chronicle.transports.redis.connection import Argument, Wire
 from chronicle.transports.redis.discovery import connect
-from chronicle.transports.redis.entries import GROUP, ORIGIN, pairs_of
+from chronicle.transports.redis.entries import PAST, pairs_of
 from chronicle.transports.redis.keys import check_slot
 from chronicle.transports.redis.topology import no_stream
 from chronicle.transports.seam import Connector, Outgoing, never, nothing
@@ -73,7 +73,7 @@ class RedisPublisher:
         if self._choices.mode is Mode.PUBSUB:
             return ("PUBLISH", queue, message.body)
         # Which group an entry was meant for is past: who publishes a file, means everybody.
-        pairs = pairs_of(message, self._choices.fields[0], without=(GROUP, ORIGIN))
+        pairs = pairs_of(message, self._choices.fields[0], without=PAST)
         limit: tuple[Argument, ...] = ()
         if self._choices.maxlen is not None:
             limit = ("MAXLEN", "~", self._choices.maxlen)

@@ -23,8 +23,8 @@ from chronicle.transports.redis.answers import OOM, is_gone, word_of
 from chronicle.transports.redis.choices import Mode, choices_of
 from chronicle.transports.redis.connection import Answer, Wire
 from chronicle.transports.redis.discovery import connect
-from chronicle.transports.redis.entries import NAME, Claim, delivery_of, pairs_of
-from chronicle.transports.redis.keys import Keys, check_slot
+from chronicle.transports.redis.entries import NAME, Claim, delivery_of, moved
+from chronicle.transports.redis.keys import USUAL_GROUP, Keys, check_slot
 from chronicle.transports.redis.topology import no_stream
 from chronicle.transports.seam import Closing, Connector, Outgoing, Reading
 from chronicle.transports.tls import tls_context
@@ -60,7 +60,7 @@ class StreamReader:
         self.present = 0
         self._context = tls_context(connector.tls) if self._address.tls else None
         self._connector = connector
-        self._keys = Keys(connector.queue)
+        self._keys = Keys(connector.queue, choices.group or USUAL_GROUP)
         self._wanted_group = choices.group
         self._fields = choices.fields
         self._waker = Waker()
@@ -112,7 +112,7 @@ class StreamReader:
     def _waiting(self, wire: Wire, pending: int, stopping: Callable[[], bool]) -> int:
         """How many wait, at most: Redis does not always know how many are unread."""
         keys = (self._keys.stream, self._keys.waiting)
-        depth = ("EVAL", scripts.DEPTH, len(keys), *keys, self._group, "", self._keys.lease(self._group))
+        depth = ("EVAL", scripts.DEPTH, len(keys), *keys, self._group, "", self._keys.lease())
         unread = wire.value(wire.ask(depth, stopping=stopping)[0])[0]
         return pending + (unread if unread >= 0 else self.present)
 
@@ -174,7 +174,7 @@ class StreamReader:
     def move(self, batch: Sequence[tuple[Delivery, Outgoing]], queue: str) -> Sequence[Delivery]:
         if not batch:
             return ()
-        check_slot(self._address, queue)
+        check_slot(self._address, self._keys.stream, queue)
         wire = self._opened([delivery for delivery, _ in batch])
         keys = (self._keys.stream, queue)
         questions = [
@@ -185,7 +185,7 @@ class StreamReader:
                 *keys,
                 self._group,
                 delivery.handle.claim.id,
-                *self._pairs(*pair),
+                *moved(delivery.handle.claim, pair[1]),
             )
             for pair in batch
             for delivery in pair[:1]
@@ -195,19 +195,12 @@ class StreamReader:
             if kind == b"none":
                 raise no_stream(wire, queue)
         answers = wire.ask(*questions)
-        moved = [pair[0] for pair, answer in zip(batch, answers, strict=True) if answer == 1]
+        done = [pair[0] for pair, answer in zip(batch, answers, strict=True) if answer == 1]
         for answer in answers:
-            if isinstance(answer, Exception) and word_of(answer) == OOM and not moved:
+            if isinstance(answer, Exception) and word_of(answer) == OOM and not done:
                 raise BrokerRefused(f"{self.place}: the server is out of memory (maxmemory)", "give it more")
             wire.value(answer)
-        return moved
-
-    def _pairs(self, delivery: Delivery, message: Outgoing) -> list[bytes]:
-        """The fields of the message, its body in the field it came in."""
-        claim: Claim = delivery.handle.claim
-        names = claim.pairs[::2]
-        field = next((name for name in self._fields if name in names), self._fields[0])
-        return pairs_of(message, field)
+        return done
 
     def serve(self, timeout: float = 0.0) -> None:
         """A connection to Redis needs no care; a broken one shows itself at the next question."""

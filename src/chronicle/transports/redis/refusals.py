@@ -55,6 +55,9 @@ class Refusals:
     def hurry(self) -> None:
         self._retry_at = 0.0
 
+    def __contains__(self, settlement: Settlement) -> bool:
+        return settlement in self._kept
+
     def clear(self) -> None:
         self._kept.clear()
 

@@ -13,61 +13,87 @@ from __future__ import annotations
 
 from typing import Final
 
-# KEYS: stream … ARGV: group, consumer, id, count …
+# KEYS: stream … ARGV: group, consumer, id, count, whether it was asked before and never answered (0, 1) …
+# An entry that was trimmed, and that nobody knows of any more, is still ours: we alone have its contents.
 _MINE: Final = """
 local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1)
-if #pending == 0 then return 0 end
-if pending[1][2] ~= ARGV[2] or pending[1][4] ~= tonumber(ARGV[4]) then return -1 end
+local there = #redis.call('XRANGE', KEYS[1], ARGV[3], ARGV[3]) > 0
+if #pending == 0 then
+  if there or ARGV[5] == '1' then return 0 end
+elseif pending[1][2] ~= ARGV[2] or pending[1][4] ~= tonumber(ARGV[4]) then
+  return -1
+end
 """
 
-# KEYS: stream, dead letters. ARGV: group, consumer, id, count, field, value …
+# KEYS: stream, dead letters. ARGV: as above, field, value …
 DEAD_LETTER: Final = (
     _MINE
     + """
-redis.call('XADD', KEYS[2], '*', unpack(ARGV, 5))
+redis.call('XADD', KEYS[2], '*', unpack(ARGV, 6))
 redis.call('XACK', KEYS[1], ARGV[1], ARGV[3])
 return 1
 """
 )
 
-# KEYS: stream, waiting entries. ARGV: group, consumer, id, count, milliseconds, field, value …
+# KEYS: stream, waiting entries. ARGV: as above, milliseconds, field, value …
 WAIT: Final = (
     _MINE
     + """
 local now = redis.call('TIME')
-local due = now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[5]
-redis.call('ZADD', KEYS[2], due, cmsgpack.pack({ARGV[3], {unpack(ARGV, 6)}}))
+local due = now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[6]
+redis.call('ZADD', KEYS[2], due, cmsgpack.pack({ARGV[3], {unpack(ARGV, 7)}}))
 redis.call('XACK', KEYS[1], ARGV[1], ARGV[3])
 return 1
 """
 )
 
-# KEYS: stream. ARGV: group, consumer, id, count, the new count
-TRY_AGAIN: Final = (
-    _MINE
-    + """
-redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[3], 'RETRYCOUNT', ARGV[5], 'JUSTID')
+# KEYS: stream. ARGV: as above, the new count.
+# Returns 2 for one that was trimmed: XCLAIM would forget it, so it keeps its count.
+TRY_AGAIN: Final = """
+local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1)
+local there = #redis.call('XRANGE', KEYS[1], ARGV[3], ARGV[3]) > 0
+if #pending == 0 then
+  if there then return 0 end
+elseif pending[1][2] ~= ARGV[2] then
+  return -1
+elseif pending[1][4] == tonumber(ARGV[6]) and ARGV[5] == '1' then
+  return 1
+elseif pending[1][4] ~= tonumber(ARGV[4]) then
+  return -1
+end
+if not there then return 2 end
+redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[3], 'RETRYCOUNT', ARGV[6], 'JUSTID')
 return 1
 """
-)
 
 # Give entries back as they came, free for whoever looks next. KEYS: stream.
 # ARGV: group, consumer, idle milliseconds, id, count, the count it goes back with, id …
+# Returns the ids of those that were trimmed: only we have their contents.
 GIVE_BACK: Final = """
-local given = 0
+local trimmed = {}
 for i = 4, #ARGV, 3 do
   local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)
-  if #pending > 0 and pending[1][2] == ARGV[2] and pending[1][4] == tonumber(ARGV[i + 1]) then
+  local ours = #pending > 0 and pending[1][2] == ARGV[2] and pending[1][4] == tonumber(ARGV[i + 1])
+  if #redis.call('XRANGE', KEYS[1], ARGV[i], ARGV[i]) == 0 then
+    if ours or #pending == 0 then trimmed[#trimmed + 1] = ARGV[i] end
+  elseif ours then
     redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[i],
                'IDLE', ARGV[3], 'RETRYCOUNT', ARGV[i + 2], 'JUSTID')
-    given = given + 1
   end
 end
-return given
+return trimmed
+"""
+
+# Put an entry that was trimmed on the stream again. KEYS: stream. ARGV: group, id, field, value …
+RESTORE: Final = """
+redis.call('XADD', KEYS[1], '*', unpack(ARGV, 3))
+redis.call('XACK', KEYS[1], ARGV[1], ARGV[2])
+return 1
 """
 
 # Say that these are in work, and that the name is in use. KEYS: stream, lease.
-# ARGV: group, consumer, token, milliseconds, id, count, id …  Returns the ids that are no longer ours.
+# ARGV: group, consumer, token, milliseconds, id, count, id …
+# Returns the ids that are no longer ours, and those that were trimmed.
 KEEP_FRESH: Final = """
 local holder = redis.call('GET', KEYS[2])
 if holder and holder ~= ARGV[3] then return redis.error_reply('TAKEN another process uses this name') end
@@ -76,30 +102,33 @@ if holder then
 else
   redis.pcall('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])  -- a server without memory takes no new key
 end
-local gone = {}
+local gone, trimmed = {}, {}
 for i = 5, #ARGV, 2 do
   local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)
-  if #pending > 0 and pending[1][2] == ARGV[2] and pending[1][4] == tonumber(ARGV[i + 1]) then
+  local there = #redis.call('XRANGE', KEYS[1], ARGV[i], ARGV[i]) > 0
+  local ours = #pending > 0 and pending[1][2] == ARGV[2] and pending[1][4] == tonumber(ARGV[i + 1])
+  if ours and there then
     redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[i], 'JUSTID')
+  elseif not there and (ours or #pending == 0) then
+    trimmed[#trimmed + 1] = ARGV[i]  -- XCLAIM would forget it
   else
     gone[#gone + 1] = ARGV[i]
   end
 end
-return gone
+return {gone, trimmed}
 """
 
-# What a list of pending ids holds. An id whose entry was trimmed is acknowledged: nothing is left of it.
+# What a list of pending ids holds; those whose entry was trimmed are gone, unless we have it in memory.
 _CONTENTS: Final = """
 local function contents(ids, raise, out, gone)
   for _, id in ipairs(ids) do
     local pending = redis.call('XPENDING', KEYS[1], ARGV[1], id, id, 1)
     local entry = redis.call('XRANGE', KEYS[1], id, id)
     if #entry == 0 then
-      redis.call('XACK', KEYS[1], ARGV[1], id)
       gone[#gone + 1] = id
     elseif #pending > 0 then
       local count = pending[1][4]
-      if raise then
+      if pending[1][3] >= raise then
         count = count + 1
         redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, id, 'RETRYCOUNT', count, 'JUSTID')
       end
@@ -110,7 +139,7 @@ end
 """
 
 # Our own pending entries after an id. KEYS: stream.
-# ARGV: group, consumer, after, how many, whether to raise the count (0, 1)
+# ARGV: group, consumer, after, how many, the idle milliseconds from which on it counts as another try
 # Returns the last id that was looked at (false: that was all), the entries, and the ids that were trimmed.
 OWN_PENDING: Final = (
     _CONTENTS
@@ -119,7 +148,7 @@ local ids, out, gone = {}, {}, {}
 for _, pending in ipairs(redis.call('XPENDING', KEYS[1], ARGV[1], '(' .. ARGV[3], '+', ARGV[4], ARGV[2])) do
   ids[#ids + 1] = pending[1]
 end
-contents(ids, ARGV[5] == '1', out, gone)
+contents(ids, tonumber(ARGV[5]), out, gone)
 return {ids[#ids] or false, out, gone}
 """
 )
@@ -134,23 +163,32 @@ local out, gone = {}, {}
 local found = redis.call('XAUTOCLAIM', KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4],
                          'COUNT', ARGV[5], 'JUSTID')
 for _, id in ipairs(found[3] or {}) do gone[#gone + 1] = id end
-contents(found[2], true, out, gone)
+contents(found[2], 0, out, gone)
 return {found[1], out, gone}
 """
 )
 
 # Put what has waited long enough back on the stream. KEYS: stream, waiting entries. ARGV: how many
-# Returns how many were put back, and the milliseconds until the next is due (-1: none waits).
+# Returns how many were put back, the milliseconds until the next is due (-1: none waits), and how many are
+# not ours: they are kept, and never due.
 PUT_BACK: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, ARGV[1])
+local strange = 0
 for _, member in ipairs(due) do
-  redis.call('XADD', KEYS[1], '*', unpack(cmsgpack.unpack(member)[2]))
-  redis.call('ZREM', KEYS[2], member)
+  local readable, message = pcall(cmsgpack.unpack, member)
+  local pairs = readable and type(message) == 'table' and message[2]
+  if type(pairs) == 'table' and #pairs > 0 and #pairs % 2 == 0 then
+    redis.call('XADD', KEYS[1], '*', unpack(pairs))
+    redis.call('ZREM', KEYS[2], member)
+  else
+    redis.call('ZADD', KEYS[2], 'XX', '+inf', member)
+    strange = strange + 1
+  end
 end
-local next = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-return {#due, next[2] and math.max(0, next[2] - now) or -1}
+local next = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', '(+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+return {#due, next[2] and math.max(0, next[2] - now) or -1, strange}
 """
 
 # The newest id of a stream. KEYS: stream
@@ -171,18 +209,18 @@ end
 # How much there is for a group. KEYS: stream, waiting entries.
 # ARGV: group, our name, what a lease's name begins with
 # Returns: unread (-1: some, but Redis cannot tell how many), pending, waiting, pending of consumers that are
-# not alive, and how many were trimmed before the group read them.
+# not alive, how many were trimmed before the group read them, and our own pending ones.
 DEPTH: Final = (
     _FIELDS
     + """
-local function parts(id)
-  local first, second = string.match(id, '^(%d+)-(%d+)$')
-  return tonumber(first), tonumber(second)
+local function larger(one, other)  -- numbers of up to twenty digits: too long for Lua's own
+  if #one ~= #other then return #one > #other end
+  return one > other
 end
 local function later(one, other)
-  local a, b = parts(one)
-  local c, d = parts(other)
-  return a > c or (a == c and b > d)
+  local a, b = string.match(one, '^(%d+)-(%d+)$')
+  local c, d = string.match(other, '^(%d+)-(%d+)$')
+  return larger(a, c) or (a == c and larger(b, d))
 end
 local group
 for _, one in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
@@ -204,13 +242,17 @@ if length > 0 and later(stream['last-entry'][1], read) then
     unread = group['lag'] or -1
   end
 end
-local orphaned = 0
+local orphaned, own = 0, 0
 for _, one in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   local found = fields(one)
-  local alive = found['name'] == ARGV[2] or redis.call('EXISTS', ARGV[3] .. found['name']) == 1
-  if not alive then orphaned = orphaned + found['pending'] end
+  if found['name'] == ARGV[2] then
+    own = found['pending']
+  elseif redis.call('EXISTS', ARGV[3] .. found['name']) == 0 then
+    orphaned = orphaned + found['pending']
+  end
 end
-return {unread, group['pending'], redis.call('ZCARD', KEYS[2]), orphaned, trimmed}
+local waiting = redis.call('ZCOUNT', KEYS[2], '-inf', '(+inf')
+return {unread, group['pending'], waiting, orphaned, trimmed, own}
 """
 )
 

@@ -35,7 +35,7 @@ def declare(connector: Connector, stopping: Callable[[], bool] = never) -> tuple
     try:
         assert choices.group is not None
         made = make_group(
-            wire, Keys(connector.queue), choices.group, choices.start, create_stream=True, stopping=stopping
+            wire, Keys(connector.queue, choices.group), choices.start, create_stream=True, stopping=stopping
         )
     finally:
         wire.close()
@@ -45,7 +45,6 @@ def declare(connector: Connector, stopping: Callable[[], bool] = never) -> tuple
 def make_group(
     wire: Wire,
     keys: Keys,
-    group: str,
     start: str,
     *,
     create_stream: bool,
@@ -56,22 +55,22 @@ def make_group(
     Raises NoSuchQueue when there is no stream, BrokerRefused when a key of the queue is something else.
     """
     check_kinds(wire, keys, stopping, create_stream=create_stream)
-    command = ["XGROUP", "CREATE", keys.stream, group, start]
+    command = ["XGROUP", "CREATE", keys.stream, keys.group, start]
     if create_stream:
         command.append("MKSTREAM")
     (answer,) = wire.ask(tuple(command), stopping=stopping)
     if isinstance(answer, Exception):
         word = word_of(answer)
-        if word == BUSY_GROUP or (word == OOM and _has_group(wire, keys, group, stopping)):
+        if word == BUSY_GROUP or (word == OOM and _has_group(wire, keys, stopping)):
             return False
         raise wire.trouble(answer)
     return True
 
 
-def _has_group(wire: Wire, keys: Keys, group: str, stopping: Callable[[], bool]) -> bool:
+def _has_group(wire: Wire, keys: Keys, stopping: Callable[[], bool]) -> bool:
     """A server without memory does not even look whether the group is there."""
     (answer,) = wire.ask(("XINFO", "GROUPS", keys.stream), stopping=stopping)
-    return not isinstance(answer, Exception) and any(group.encode() in facts for facts in answer)
+    return not isinstance(answer, Exception) and any(keys.group.encode() in facts for facts in answer)
 
 
 def check_kinds(wire: Wire, keys: Keys, stopping: Callable[[], bool], *, create_stream: bool = False) -> None:

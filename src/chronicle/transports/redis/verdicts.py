@@ -3,7 +3,9 @@
 Rule 1: a verdict that moves an entry, or tries it again, is final when its script has answered. Until then
         the entry takes its place among those in work.
 Rule 2 (S6, S-e): what the server does not take now is asked again later (refusals.py).
-Rule 3: an entry that is not handled here goes back as it came, when the connection ends (D-11).
+Rule 3 (S8): what was trimmed while it was in work exists only here. Its verdict is carried out all the same:
+        the fields that came with it are sent along.
+Rule 4: an entry that is not handled here goes back as it came, when the connection ends (D-11).
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ from chronicle.transports.redis.entries import MOST_FIELDS, Claim, described
 from chronicle.transports.redis.keys import Keys
 from chronicle.transports.redis.refusals import Refusals
 
+# What scripts answer.
 DONE: Final = 1
+SETTLED: Final = 0
+TRIMMED: Final = 2  # another try, from memory
 
 
 class Verdicts:
@@ -45,6 +50,7 @@ class Verdicts:
         clock: Callable[[], float] = time,
     ) -> None:
         self.left: list[Claim] = []  # not handled here: they go back at the end
+        self.aside: dict[bytes, Claim] = {}  # nobody can carry their verdicts out: they stay pending
         self.again: Callable[[Claim], None]
         self.waits: Callable[[float], None]
         self._keys = keys
@@ -61,7 +67,7 @@ class Verdicts:
     def begin(self, dialogue: Dialogue, consumer: str) -> None:
         """There is a new connection: the engine sends again what had no answer on the old one."""
         self._dialogue, self._consumer = dialogue, consumer
-        self._doubtful.update(self._asked)
+        self._doubtful |= {id_ for id_, asked in self._asked.items() if asked not in self._refusals}
         self._asked.clear()
         self._refusals.clear()
 
@@ -76,19 +82,23 @@ class Verdicts:
         for settlement in work:
             claim: Claim = settlement.delivery.handle
             if held.get(claim.id) is not claim or not connected:
+                self._doubtful.discard(claim.id)
                 settlement.fate = Fate.STALE
                 self._final.append(settlement)
                 continue
             action = settlement.verdict.action
             if action is Action.ACK or action is Action.DROP:
                 del held[claim.id]
-                acked.append(claim.id)
+                if claim.trimmed:
+                    self._acks.forget((claim.id,))
+                else:
+                    acked.append(claim.id)
                 settlement.fate = Fate.DONE
                 self._final.append(settlement)
             elif action is Action.LEAVE:
                 self._leave(claim, settlement)
             elif len(claim.pairs) > 2 * MOST_FIELDS:
-                self._put_aside(settlement)
+                self._put_aside(claim, settlement)
             elif claim.id not in self._asked:
                 self._asked[claim.id] = settlement
                 self._ask(settlement)
@@ -116,8 +126,11 @@ class Verdicts:
             self.left.append(claim)
         del self._held[claim.id]
 
-    def _put_aside(self, settlement: Settlement) -> None:
+    def _put_aside(self, claim: Claim, settlement: Settlement) -> None:
         """No script can pass so many fields on: it stays pending, still touched, and in nobody's way."""
+        del self._held[claim.id]
+        claim.pairs = ()  # nobody needs them here any more, and they are many
+        self.aside[claim.id] = claim
         settlement.verdict = nobody_can_move(settlement.verdict, f"it has more than {MOST_FIELDS} fields")
         settlement.fate = Fate.ASIDE
         self._final.append(settlement)
@@ -127,7 +140,8 @@ class Verdicts:
     def _ask(self, settlement: Settlement) -> None:
         claim: Claim = settlement.delivery.handle
         verdict = settlement.verdict
-        proof = (self._group, self._consumer, claim.id, claim.count)
+        twice = 1 if claim.id in self._doubtful else 0
+        proof = (self._group, self._consumer, claim.id, claim.count, twice)
 
         def answered(answer: Answer) -> None:
             self._answered(settlement, answer)
@@ -160,15 +174,15 @@ class Verdicts:
         claim: Claim = settlement.delivery.handle
         if self._asked.pop(claim.id, None) is None:
             return  # left meanwhile
-        # Asked twice, an answer that it is not ours any more means that the first time worked. An entry that
-        # is to be tried again is in our pending list then, which is read after every connect.
-        done = answer == DONE or claim.id in self._doubtful
+        # Asked twice, the answer that it is not pending any more means that the first time worked.
+        claim.trimmed = claim.trimmed or answer == TRIMMED
+        done = answer in (DONE, TRIMMED) or (answer == SETTLED and claim.id in self._doubtful)
         self._doubtful.discard(claim.id)
         settlement.fate = Fate.DONE if done else Fate.STALE
         self._final.append(settlement)
         if self._held.get(claim.id) is claim:
             del self._held[claim.id]
-        if answer != DONE:
+        if answer not in (DONE, TRIMMED):
             return
         verdict = settlement.verdict
         if verdict.action is not Action.DEAD_LETTER:
@@ -180,6 +194,6 @@ class Verdicts:
 
     def _was_refused(self, settlement: Settlement, error: Exception) -> None:
         if is_gone(error):
-            self._answered(settlement, 0)
+            self._answered(settlement, SETTLED)
         elif not self._refusals.keep(settlement, error):
             raise self._dialogue.end(error)
