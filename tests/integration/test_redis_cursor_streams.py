@@ -109,8 +109,9 @@ class TestDeadLetters:
 
     def test_what_a_group_put_back_is_no_news(self, reader: Reader, streams: Streams) -> None:
         """Another try of a group's entry: every reader without a group has had it already."""
-        streams.add(reader.stream, {"data": b"theirs", "x-chronicle-group": b"orders"})
-        (ours,) = streams.publish(reader.stream, b"ours", fields={"x-chronicle-group": b""})
+        back = {"x-chronicle-stream": reader.stream.encode()}
+        streams.publish(reader.stream, b"theirs", fields={**back, "x-chronicle-group": b"orders"})
+        (ours,) = streams.publish(reader.stream, b"ours", fields={**back, "x-chronicle-group": b""})
         transport = reader.open()
         (delivery,) = take(transport, 1)
         assert delivery.body == b"ours"
