@@ -14,7 +14,7 @@ from typing import Final
 from redis import exceptions
 
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ChronicleError, ConnectionLost
-from chronicle.transports.redis.address import Address
+from chronicle.transports.redis.address import Address, Kind
 from chronicle.transports.tls import certificate_refused, tls_refused
 
 TLS_PORT: Final = "rediss needs a server with tls-port"
@@ -87,6 +87,16 @@ def refusal(error: Exception, address: Address) -> BrokerRefused | None:
             return BrokerRefused(
                 f"{where}: a key of this queue is not a stream", "check --queue; chronicle needs a stream"
             )
+        case "MOVED" if address.kind is Kind.SINGLE:
+            return BrokerRefused(
+                f"{where}: the server is a node of a cluster, and another one has this queue",
+                "write redis+cluster:// instead of redis://",
+            )
+        case "ERR" if "can't run this command" in text:
+            return BrokerRefused(
+                f"{where}: this user may not run a command that chronicle's scripts need",
+                "docs/redis.md lists the commands and keys an ACL user needs",
+            )
         case "NOPROTO":
             return BrokerRefused(f"{where}: the server is too old", "use Redis 6.2 or newer, or Valkey")
         case "ERR" if "AUTH" in text and "called without any password" in text:
@@ -132,6 +142,18 @@ def why_not_connected(error: Exception, address: Address) -> ChronicleError:
         if found is not None:
             return found
     return BrokerUnreachable(f"{where}: {reason(error)}")
+
+
+def untrusted(text: str, address: Address) -> ChronicleError | None:
+    """What to raise when TLS ended with the first question: perhaps our certificate is missing or wrong."""
+    if refused := tls_refused(text, address.place, TLS_PORT):
+        return refused
+    if "EOF" in text.upper():
+        return BrokerUnreachable(
+            f"{address.place}: the server ended the TLS connection without an answer; does it want a client "
+            "certificate (--tls-cert, --tls-key)?"
+        )
+    return None
 
 
 def lost(error: Exception, address: Address) -> ConnectionLost:

@@ -15,17 +15,18 @@ CLUSTER = address_of("redis+cluster://n1,n2")
 def test_the_keys_are_named_after_the_stream() -> None:
     keys = Keys("orders")
     assert (keys.stream, keys.dead_letters, keys.waiting) == ("orders", "orders.dlq", "orders.retry")
-    assert keys.lease("crm", "host.sync") == "orders.lease.crm.host.sync"
-    assert keys.lease("crm", "host.sync").startswith(keys.lease("crm"))
+    assert keys.lease("host.sync") == "orders.lease.chronicle.host.sync"
+    crm = Keys("orders", "crm")
+    assert (crm.waiting, crm.lease("host.sync")) == ("orders.retry.crm", "orders.lease.crm.host.sync")
+    assert crm.lease("host.sync").startswith(crm.lease())
 
 
 @pytest.mark.parametrize("name", ["{orders}", "shop.{orders}.new", "{a}{b}", "{a{b}", "{orders}.dlq"])
 def test_a_hash_tag_keeps_all_keys_in_one_slot(name: str) -> None:
     """S6: the name that is accepted is one for which the cluster itself computes one slot."""
     check_slot(CLUSTER, name)
-    keys = Keys(name)
-    group = "a}b{c"  # whatever stands behind the first tag does not count
-    every = (keys.stream, keys.dead_letters, keys.waiting, keys.lease(group, "host.sync"))
+    keys = Keys(name, "a}b{c")  # whatever stands behind the first tag does not count
+    every = (keys.stream, keys.dead_letters, keys.waiting, keys.lease("host.sync"))
     assert len({key_slot(key.encode()) for key in every}) == 1
 
 
