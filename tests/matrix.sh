@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/sbin:/sbin
 
 MATRIX=${MATRIX:-.matrix}
-WORKERS=${WORKERS:-4}
+WORKERS=${WORKERS:-6}
 RELEASE=trixie
 PACKAGES=rabbitmq-server,redis-server,redis-sentinel,redis-tools,python3-venv,ca-certificates
 ROOT=$MATRIX/$RELEASE

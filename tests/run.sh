@@ -19,5 +19,5 @@ run() {
     .venv/bin/pytest -n "$workers" --no-loadscope-reorder -m "not soak and $which" "$@" || [ $? = $NOTHING_SELECTED ]
 }
 
-run "${WORKERS:-4}" "not timed" "$@"
+run "${WORKERS:-6}" "not timed" "$@"
 run 2 timed "$@"

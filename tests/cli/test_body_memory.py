@@ -43,6 +43,7 @@ def peak(folder: Path, concurrency: int) -> int:
     said = run(
         "consume", "--url", "local:chronicle.db", "--queue", "q", "--syncer", "crm:sync", "--schema", "json",
         "--concurrency", str(concurrency), "--prefetch", str(SENT), "--until-empty", cwd=folder,
+        fresh=True,
     )  # fmt: skip
     assert said.code == 0, said.err
     peaks = (folder / "peaks").read_text().split()

@@ -9,7 +9,8 @@ Rule 1: what JSON can express stays as it is. Anything else becomes an object wi
 
 Rule 2: an object that really has a key with a `$` is written as a `$map`, so nothing is mistaken for a tag.
 Rule 3: a file is anybody's word. Numbers and times that no broker could have sent, and that would fail or
-        take for ever wherever somebody calculates with them, are refused when they are read.
+        take for ever wherever somebody calculates with them, are refused when they are read; and so is
+        what is nested deeper than any broker nests it. How deep Python itself gets depends on its version.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from typing import Any, Final
 
 MAX_DIGITS: Final = 1000  # of a number; Python itself refuses to write or read more than 4300
 MAX_EXPONENT: Final = 6144  # of a decimal number, as in IEEE 754
+MAX_LEVELS: Final = (
+    256  # RabbitMQ's tables have 64, which are twice as many here if all are a `$map` in a list
+)
 
 
 def tag(value: Any) -> Any:
@@ -55,19 +59,21 @@ def tag(value: Any) -> Any:
     raise TypeError(f"a record cannot hold a value of the type {type(value).__name__}")
 
 
-def untag(value: Any) -> Any:
-    """The value that `tag` was given; raises ValueError for an unknown tag."""
+def untag(value: Any, levels: int = MAX_LEVELS) -> Any:
+    """The value that `tag` was given; raises ValueError for an unknown tag, and beyond so many levels."""
+    if levels == 0:
+        raise ValueError("it is nested too deeply")
     match value:
         case list():
-            return [untag(item) for item in value]
+            return [untag(item, levels - 1) for item in value]
         case dict():
             name = next((key for key in value if key.startswith("$")), None)
             if name is None:
-                return {key: untag(item) for key, item in value.items()}
+                return {key: untag(item, levels - 1) for key, item in value.items()}
             if len(value) > 1 or name not in _READERS:
                 raise ValueError("an object has a key that starts with $ and is not a record's tag")
             try:
-                return _READERS[name](value[name])
+                return _READERS[name](value[name], levels - 1)
             except (TypeError, AttributeError, ValueError, OverflowError, InvalidOperation):
                 raise ValueError(f"a {name} is malformed") from None
         case _:
@@ -92,13 +98,13 @@ def _is_text(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _datetime(text: str) -> datetime:
+def _datetime(text: str, _: int) -> datetime:
     value = datetime.fromisoformat(text)
     value.astimezone(UTC)  # fails for a moment before the year 1 or after 9999
     return value
 
 
-def _decimal(text: str) -> Decimal:
+def _decimal(text: str, _: int) -> Decimal:
     value = Decimal(_number(text))
     if value.is_finite() and abs(value.adjusted()) > MAX_EXPONENT:
         raise ValueError("the exponent is too large")
@@ -111,16 +117,17 @@ def _number(text: str) -> str:
     return text
 
 
-def _pairs(pairs: list[Any]) -> dict[Any, Any]:
-    return {untag(key): untag(item) for key, item in pairs}
+def _pairs(pairs: list[Any], levels: int) -> dict[Any, Any]:
+    return {untag(key, levels): untag(item, levels) for key, item in pairs}
 
 
-_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "$base64": from_base64,
+# Each is given what stands under its tag, and how many levels that may have.
+_READERS: Final[Mapping[str, Callable[[Any, int], Any]]] = {
+    "$base64": lambda text, _: from_base64(text),
     "$datetime": _datetime,
     "$decimal": _decimal,
-    "$float": lambda text: float(_number(text)),
-    "$int": lambda text: int(_number(text), 16),
+    "$float": lambda text, _: float(_number(text)),
+    "$int": lambda text, _: int(_number(text), 16),
     "$map": _pairs,
-    "$text": lambda text: from_base64(text).decode("utf-8", "surrogatepass"),
+    "$text": lambda text, _: from_base64(text).decode("utf-8", "surrogatepass"),
 }

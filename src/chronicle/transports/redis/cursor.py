@@ -84,6 +84,7 @@ class CursorTransport:
         )
         self._letters = Letters(self._keys, connector.tag, self.notices, self._finish)
         self._final: list[Settlement] = []
+        self._soon: list[Settlement] = []  # final with the next call
         self._waker = Waker()
         self._poller: Poller | None = None
         self._work: Dialogue | None = None
@@ -191,6 +192,11 @@ class CursorTransport:
             poller.sleep(work.wire, now + min(timeout, intake.next_chore(now)))
         work.serve()
         intake.serve_bell()
+        if not ready and not self._stopped:
+            # An answer without entries, or the bell: the next question goes out now. Nothing else would bring
+            # the next turn about before its time.
+            intake.plan(room, monotonic())
+            work.wire.flush()
         if not ready or not room:
             return ()
         states.received(self.machine)
@@ -207,7 +213,7 @@ class CursorTransport:
                 self._carry_out(settlement, claim)
         if work:
             states.settled(self.machine)
-        final, self._final = self._final, []
+        final, self._final, self._soon = self._final, self._soon, []
         return final
 
     def _carry_out(self, settlement: Settlement, claim: Claim) -> None:
@@ -224,11 +230,14 @@ class CursorTransport:
                 self._letters.give_up(claim.id)
                 del self._held[claim.id]
                 settlement.fate = Fate.DONE
-                self._final.append(settlement)
                 # When we stop there is no later: the next run reads it again.
-                if verdict.action is not Action.LEAVE and not (self._stopped and verdict.delay):
-                    claim.failed = claim.failed or int(time() * 1000)
-                    self._intake.again(claim)
+                if verdict.action is Action.LEAVE or (self._stopped and verdict.delay):
+                    self._final.append(settlement)
+                    return
+                claim.failed = claim.failed or int(time() * 1000)
+                self._intake.again(claim)
+                # A drain ends when all is final and nothing comes: the next try must be seen to come.
+                (self._soon if self._stopped else self._final).append(settlement)
 
     def _finish(self, settlement: Settlement) -> None:
         """It is settled: the position may move over it."""

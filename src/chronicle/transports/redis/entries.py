@@ -40,7 +40,7 @@ class Claim:
     meanwhile has raised it. `pairs` are the fields as they came.
     """
 
-    __slots__ = ("count", "failed", "fresh", "id", "lease", "pairs", "trimmed")
+    __slots__ = ("count", "failed", "fresh", "id", "lease", "pairs", "trimmed", "uncounted")
 
     def __init__(self, id_: bytes, count: int, pairs: Sequence[bytes], now: float) -> None:
         self.id = id_
@@ -49,12 +49,15 @@ class Claim:
         self.lease = Lease()
         self.fresh = now  # when the server last heard that it is in work
         self.trimmed = False  # its entry is gone from the stream: only we have its contents
+        self.uncounted = 0  # tries that Redis no longer counts, because it was trimmed
         self.failed = 0  # when a try of it first failed here, in milliseconds since 1970
 
     def again(self, now: float) -> Claim:
         """The proof for another try of the same entry."""
-        another = Claim(self.id, self.count + 1, self.pairs, now)
+        counted = not self.trimmed
+        another = Claim(self.id, self.count + counted, self.pairs, now)
         another.failed, another.trimmed = self.failed, self.trimmed
+        another.uncounted = self.uncounted + (not counted)
         return another
 
 
@@ -64,7 +67,7 @@ def delivery_of(claim: Claim, stream: str, fields: tuple[bytes, ...]) -> Deliver
     # Nearly everybody writes the body first.
     body = pairs[1] if pairs[0] == fields[0] else body_in(pairs, fields)
     id_ = claim.id.decode("ascii", "replace")
-    tries = claim.count - 1 + (tries_in(pairs) if len(pairs) > 2 else 0)
+    tries = claim.count - 1 + claim.uncounted + (tries_in(pairs) if len(pairs) > 2 else 0)
     return Delivery(
         b"" if body is None else body,
         queue=stream,

@@ -106,7 +106,8 @@ class Intake:
             return
         if self.rereading:
             self._asked = min(free, MOST)
-            since = round((now - self._named_at) * 1000)
+            # A second more: a name is free only when its last owner has been silent for longer than that.
+            since = round((now - self._named_at + 1.0) * 1000)
             self._run(self._reread, scripts.OWN_PENDING, self._after, self._asked, since)
         elif now >= self._sweep_at:
             self._asked = min(free, MOST)

@@ -120,14 +120,16 @@ class PubSubTransport:
                 raise ConnectionLost("not connected")
             states.receiving(self.machine)
         batch = self._take(room)
+        if live is None or poller is None:
+            if not batch:
+                self._waker.wait(timeout)
+            return batch
+        # Without room for it, data must wake nobody, here or in an event loop that watches the poller.
+        poller.heed(live.wire, data=len(batch) < room)
         if batch:
             return batch
-        if live is None or poller is None:
-            self._waker.wait(timeout)
-            return ()
         now = monotonic()
         live.look(now, listening=bool(room))
-        poller.heed(live.wire, data=bool(room))
         gone = poller.sleep(live.wire, now + timeout) & GONE
         if gone and not room:
             # Nobody reads now, so nobody else would notice. What has come is kept (Rule 1).

@@ -174,7 +174,7 @@ class StreamReader:
     def move(self, batch: Sequence[tuple[Delivery, Outgoing]], queue: str) -> Sequence[Delivery]:
         if not batch:
             return ()
-        check_slot(self._address, queue)
+        check_slot(self._address, self._keys.stream, queue)
         wire = self._opened([delivery for delivery, _ in batch])
         keys = (self._keys.stream, queue)
         questions = [

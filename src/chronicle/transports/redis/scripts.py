@@ -47,7 +47,8 @@ return 1
 """
 )
 
-# KEYS: stream. ARGV: as above, the new count. XCLAIM would forget an entry that was trimmed.
+# KEYS: stream. ARGV: as above, the new count.
+# Returns 2 for one that was trimmed: XCLAIM would forget it, so it keeps its count.
 TRY_AGAIN: Final = """
 local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1)
 local there = #redis.call('XRANGE', KEYS[1], ARGV[3], ARGV[3]) > 0
@@ -59,9 +60,9 @@ elseif pending[1][4] == tonumber(ARGV[6]) and ARGV[5] == '1' then
   return 1
 elseif pending[1][4] ~= tonumber(ARGV[4]) then
   return -1
-elseif there then
-  redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[3], 'RETRYCOUNT', ARGV[6], 'JUSTID')
 end
+if not there then return 2 end
+redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[3], 'RETRYCOUNT', ARGV[6], 'JUSTID')
 return 1
 """
 

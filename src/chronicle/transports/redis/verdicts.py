@@ -32,6 +32,7 @@ from chronicle.transports.redis.refusals import Refusals
 # What scripts answer.
 DONE: Final = 1
 SETTLED: Final = 0
+TRIMMED: Final = 2  # another try, from memory
 
 
 class Verdicts:
@@ -174,13 +175,14 @@ class Verdicts:
         if self._asked.pop(claim.id, None) is None:
             return  # left meanwhile
         # Asked twice, the answer that it is not pending any more means that the first time worked.
-        done = answer == DONE or (answer == SETTLED and claim.id in self._doubtful)
+        claim.trimmed = claim.trimmed or answer == TRIMMED
+        done = answer in (DONE, TRIMMED) or (answer == SETTLED and claim.id in self._doubtful)
         self._doubtful.discard(claim.id)
         settlement.fate = Fate.DONE if done else Fate.STALE
         self._final.append(settlement)
         if self._held.get(claim.id) is claim:
             del self._held[claim.id]
-        if answer != DONE:
+        if answer not in (DONE, TRIMMED):
             return
         verdict = settlement.verdict
         if verdict.action is not Action.DEAD_LETTER:
