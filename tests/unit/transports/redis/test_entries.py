@@ -13,7 +13,10 @@ from chronicle.transports.redis.entries import (
     body_in,
     delivery_of,
     described,
+    group_meant,
+    moved,
     pairs_of,
+    restored,
     timestamp_of,
 )
 from chronicle.transports.seam import Outgoing
@@ -97,10 +100,10 @@ def test_chronicles_own_numbers_are_numbers() -> None:
     "forged", [b"9" * 19, b"9" * 5000, b"-1", b"1.5", b"\xff", b"", b"many", "٣".encode()]
 )
 def test_a_forged_number_is_no_number(forged: bytes) -> None:
-    """Z16, X1: reading never fails, and nonsense counts as nothing but a failed try."""
+    """Z16, X1: reading never fails, and nonsense counts as nothing."""
     found = delivery(b"data", b"x", b"x-chronicle-attempts", forged)
-    assert found.redelivered
-    assert found.attempts == 2
+    assert not found.redelivered
+    assert found.attempts == 1
 
 
 # --- tries ------------------------------------------------------------------------------------------
@@ -117,6 +120,12 @@ def test_an_entry_that_waited_brings_its_tries_along() -> None:
     """D-2: it is a new entry with a new count, and its field counts the tries before."""
     found = delivery(b"data", b"x", b"x-chronicle-attempts", b"4")
     assert (found.redelivered, found.attempts) == (True, 5)
+
+
+def test_tries_before_and_after_add_up() -> None:
+    """An entry that waited after four tries, and was taken over once since."""
+    found = delivery(b"data", b"x", b"x-chronicle-attempts", b"4", count=2)
+    assert (found.redelivered, found.attempts) == (True, 6)
 
 
 def test_another_try_of_the_same_entry_has_a_proof_of_its_own() -> None:
@@ -214,9 +223,10 @@ def test_a_dead_letter_has_the_fields_it_came_with_and_what_happened() -> None:
         b"x-chronicle-first-failed-at": b"1772446300000",
         b"x-chronicle-last-failed-at": b"1772446300000",
         b"x-chronicle-id": b"5-3",
+        b"x-chronicle-stream": b"orders",
         b"x-chronicle-group": b"crm",
     }
-    assert len(fields) == 5 + 8
+    assert len(fields) == 5 + 9
 
 
 def test_a_new_failure_replaces_the_last_one() -> None:
@@ -245,3 +255,34 @@ def test_a_forged_first_failure_in_the_future_counts_as_now() -> None:
 
 def test_a_reason_has_an_end() -> None:
     assert len(dict(dead(delivery(b"data", b"x"), "ö" * 5000))[b"x-chronicle-reason"]) <= 500
+
+
+# --- one group of one stream ------------------------------------------------------------------------
+
+
+def test_what_failed_goes_back_for_one_group() -> None:
+    pairs = [part for field in dead(delivery(b"data", b"x")) for part in field]
+    assert group_meant(pairs, "orders") == b"crm"
+    assert group_meant(pairs, "repair") is None  # elsewhere it is news to everybody
+    assert group_meant((b"data", b"x"), "orders") is None
+    assert group_meant((b"data", b"x", b"x-chronicle-group", b"crm"), "orders") is None
+
+
+def test_an_entry_that_was_trimmed_is_put_back_with_all_its_fields() -> None:
+    """S8."""
+    pairs = (b"a", b"1", b"data", b"\xff", b"a", b"2", b"x-chronicle-group", b"old")
+    fields = fields_of(restored(delivery(*pairs).handle, "orders", "crm"))
+    assert fields == [
+        (b"a", b"1"),
+        (b"data", b"\xff"),
+        (b"a", b"2"),
+        (b"x-chronicle-stream", b"orders"),
+        (b"x-chronicle-group", b"crm"),
+    ]
+
+
+def test_an_entry_that_moves_keeps_its_bytes_and_gets_chronicles_new_fields() -> None:
+    """Z6: a redrive passes on duplicates and binary fields that headers could not tell apart."""
+    claim = delivery(b"a", b"1", b"data", b"\xff", b"a", b"\xfe", b"x-chronicle-reason", b"no").handle
+    fields = fields_of(moved(claim, Outgoing(b"\xff", {"a": b"\xfe", "x-chronicle-redrives": 1})))
+    assert fields == [(b"a", b"1"), (b"data", b"\xff"), (b"a", b"\xfe"), (b"x-chronicle-redrives", b"1")]
