@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,8 +20,7 @@ from chronicle.transports.redis.pubsub import MAYBE_LOST, UNFINISHED, PubSubTran
 from chronicle.transports.seam import Closing, Connector, Tls
 from conformance.harness import verdict
 from support import rehearsed
-from support.fixtures import StartChronicle, StartRedis
-from support.process import ChronicleProcess
+from support.fixtures import StartRedis
 from support.proxy import Mode, Proxy
 from support.redis_cluster import Cluster
 from support.redis_sentinels import Sentinels
@@ -351,63 +349,6 @@ class TestRefused:
         assert len(take(transport, 2)) == 2
         transport.stop(5.0)
         transport.close()
-
-
-class TestCommand:
-    def command(self, chronicle: StartChronicle, server: RedisServer, *options: str) -> ChronicleProcess:
-        arguments = ("--url", server.url, "--mode", "pubsub", "--queue", "orders", *options)
-        env = {"REHEARSED": "calls.jsonl"}
-        return chronicle("consume", "--syncer", f"{SYNCERS}:yes", "--schema", "raw", *arguments, env=env)
-
-    def test_the_first_line_says_at_most_once_and_a_signal_finishes_what_came(
-        self, server: RedisServer, client: Any, chronicle: StartChronicle
-    ) -> None:
-        process = self.command(chronicle, server, "--log-format", "json")
-        process.wait_for_line(events.READY)
-        assert "at most once" in process.stderr.splitlines()[0]
-        for number in range(50):
-            client.publish("orders", b"%d" % number)
-        process.signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0, process.stderr
-        (stopped,) = process.lines(events.STOPPED)
-        assert (stopped["received"], stopped["ack"]) == (50, 50)
-        ready = process.lines(events.READY)[0]
-        assert (ready["mode"], ready["channel"]) == ("pubsub", "orders")
-
-    @pytest.mark.parametrize(
-        "options",
-        [
-            ("--on-failure", "requeue"),
-            ("--on-failure", "dead-letter"),
-            ("--on-failure", "retry:3"),
-            ("--on-invalid", "dead-letter"),
-            ("--until-empty",),
-            ("--group", "g"),
-            ("--no-group",),
-            ("--claim-idle", "5s"),
-        ],
-        ids=" ".join,
-    )
-    def test_what_means_nothing_here_is_refused(
-        self, server: RedisServer, chronicle: StartChronicle, options: tuple[str, ...]
-    ) -> None:
-        process = self.command(chronicle, server, *options)
-        assert process.wait(PATIENCE) == 2, process.stderr
-        assert options[0] in process.stderr
-        assert "remedy" in process.stderr
-
-    @pytest.mark.parametrize(
-        "command",
-        [("capture", "--output", "x.jsonl"), ("dlq", "list"), ("declare",)],
-        ids=lambda command: command[0],
-    )
-    def test_commands_that_need_a_queue_are_refused(
-        self, server: RedisServer, chronicle: StartChronicle, command: tuple[str, ...]
-    ) -> None:
-        process = chronicle(*command, "--url", server.url, "--mode", "pubsub", "--queue", "orders")
-        assert process.wait(PATIENCE) == 2, process.stderr
-        assert "remedy" in process.stderr
-        assert "Traceback" not in process.stderr
 
 
 def resident() -> int:

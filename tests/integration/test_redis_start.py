@@ -30,7 +30,7 @@ SLACK: Final = 2.5  # beyond a limit: the start and the end of a process on a bu
 LEAST: Final = (
     "resetchannels -@all +auth +hello +select +ping +eval +xgroup|create +xgroup|delconsumer +xreadgroup "
     "+xread +xack +xadd +xrange +xrevrange +xlen +xpending +xclaim +xautoclaim +xinfo|groups +xinfo|stream "
-    "+xinfo|consumers +zadd +zrem +zcard +zrangebyscore +set +get +del +exists +pexpire +type +time"
+    "+xinfo|consumers +zadd +zrem +zcount +zrangebyscore +set +get +del +pexpire +pttl +type +time"
 )
 
 

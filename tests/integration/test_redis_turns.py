@@ -11,7 +11,9 @@ import pytest
 
 from chronicle.core.delivery import Delivery
 from chronicle.transports.redis.consumer import StreamTransport
-from chronicle.transports.seam import Closing, Connector, never
+from chronicle.transports.redis.cursor import CursorTransport
+from chronicle.transports.redis.pubsub import PubSubTransport
+from chronicle.transports.seam import Closing, Connector, Transport, never
 from support.redis_server import RedisServer
 
 SOON: Final = 2.0  # seconds, on the slowest machine; a pause for each question would take longer
@@ -30,7 +32,7 @@ def open_transport(server: RedisServer, stream: str) -> StreamTransport:
     return transport
 
 
-def turned(transport: StreamTransport, wanted: int) -> list[Delivery]:
+def turned(transport: Transport, wanted: int) -> list[Delivery]:
     """Turn the pump as an event loop does: once, and then only when its descriptor is readable."""
     found = list(transport.receive(ROOM, 0.0))
     fileno = transport.fileno()
@@ -66,4 +68,40 @@ def test_a_long_pending_list_of_others_keeps_nobody_from_new_entries(
     redis_server.streams.publish(stream, b"new")
     transport = open_transport(redis_server, stream)
     assert [delivery.body for delivery in turned(transport, 1)] == [b"new"]
+    transport.close(Closing.SETTLED)
+
+
+def test_without_a_group_neither_the_first_nor_a_later_entry_waits(
+    redis_server: RedisServer, stream: str
+) -> None:
+    redis_server.streams.publish(stream, b"1")
+    choices = {"no_group": True}
+    transport = CursorTransport(Connector(redis_server.url, stream, prefetch=ROOM, choices=choices))
+    transport.open(never)
+    assert [delivery.body for delivery in turned(transport, 1)] == [b"1"]
+    assert turned(transport, 1) == []  # it listens by now
+    redis_server.streams.publish(stream, b"2")
+    assert [delivery.body for delivery in turned(transport, 1)] == [b"2"]
+    transport.close(Closing.SETTLED)
+
+
+def test_a_channel_wakes_the_loop_when_there_is_room_and_not_before(redis_server: RedisServer) -> None:
+    """Data that nobody has room for must not turn the pump all the time."""
+    channel = redis_server.streams.name("channel")
+    connector = Connector(redis_server.url, channel, prefetch=ROOM, choices={"mode": "pubsub"})
+    transport = PubSubTransport(connector)
+    transport.open(never)
+    fileno = transport.fileno()
+    assert fileno is not None
+    assert turned(transport, 1) == []
+    with redis_server.client() as client:
+        client.publish(channel, b"1")
+        assert [delivery.body for delivery in turned(transport, 1)] == [b"1"]
+        assert not transport.receive(0, 0.0)
+        client.publish(channel, b"2")
+        assert select.select([fileno], [], [], 0.3) == ([], [], [])
+        assert [delivery.body for delivery in transport.receive(2, 0.0)] == [b"2"]
+        client.publish(channel, b"3")
+        assert select.select([fileno], [], [], SOON)[0]
+        assert [delivery.body for delivery in turned(transport, 1)] == [b"3"]
     transport.close(Closing.SETTLED)

@@ -33,6 +33,7 @@ from chronicle.core.policy import (
     grown,
     held,
     nobody_can_move,
+    not_kept,
 )
 from chronicle.errors import Ask, DeadLetter, Drop, Retry
 
@@ -326,3 +327,14 @@ class TestWhatABrokerCannotDo:
         assert held(long, 600.0) == Verdict(
             Action.REQUEUE, f"{WHY}; held for at most 600s at a time, not for 3600s", 600.0
         )
+
+
+@pytest.mark.parametrize("action", Action)
+def test_S10_a_message_that_nobody_keeps_is_acknowledged_left_or_dropped(action: Action) -> None:
+    """What would need a second try or dead letters ends here, and the reason says why."""
+    decided = Verdict(action, "no luck", 5.0)
+    verdict = not_kept(decided)
+    if action in (Action.ACK, Action.DROP, Action.LEAVE):
+        assert verdict is decided
+    else:
+        assert verdict == Verdict(Action.DROP, "no luck; nobody keeps this message, so it is dropped")

@@ -125,3 +125,10 @@ def test_after_a_loss_only_what_is_still_open_is_sent_once_more() -> None:
     final.fate = Fate.DONE
     shelf.send_again()
     assert shelf.due(now=0) == [still_open]
+
+
+def test_where_a_message_is_gone_when_it_arrives_nothing_is_waited_for() -> None:
+    """S10: there is no next try, and waiting for it would only take a place."""
+    shelf = Delays(Promises("channel", settles=False))
+    shelf.put(verdict(delay=3600.0), now=0)
+    assert len(shelf.due(now=0)) == 1
