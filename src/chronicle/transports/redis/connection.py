@@ -94,7 +94,7 @@ class Wire:
             protocolError=exceptions.InvalidResponse, replyError=exceptions.ResponseError
         )
         self._out: list[bytes] = []
-        self._unsent = b""
+        self._unsent = memoryview(b"")
         self._unread: deque[bytes] = deque()  # taken off the socket by `swallow`, not yet given to the parser
         self._tail = b""
         self._asked: deque[float] = deque()  # when, of each question without an answer
@@ -144,7 +144,7 @@ class Wire:
         """Send what was put, as far as the socket takes it; the rest goes with the next call."""
         if not self._out and not self._unsent:
             return
-        data = memoryview(b"".join((self._unsent, *self._out)))
+        data = memoryview(b"".join((self._unsent, *self._out))) if self._out else self._unsent
         self._out.clear()
         try:
             while data:
@@ -155,7 +155,7 @@ class Wire:
         except OSError as error:
             raise self._gone(error) from None
         finally:
-            self._unsent = bytes(data)
+            self._unsent = data
 
     def take(self, most: int = 1 << 30) -> list[Answer]:
         """What has come; at most so many, and then the socket is not read further. Raises ConnectionLost."""

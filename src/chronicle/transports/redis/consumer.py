@@ -30,9 +30,10 @@ from chronicle.errors import BrokerError, BrokerRefused, ConnectionLost
 from chronicle.transports.redis import scripts, states
 from chronicle.transports.redis.acks import Acks
 from chronicle.transports.redis.address import address_of
-from chronicle.transports.redis.answers import OOM, word_of
+from chronicle.transports.redis.answers import OOM, refusal, word_of
 from chronicle.transports.redis.choices import choices_of
 from chronicle.transports.redis.connection import ANSWER_TIMEOUT, Answer, Wire
+from chronicle.transports.redis.depth import Depth
 from chronicle.transports.redis.dialogue import Dialogue, ignore
 from chronicle.transports.redis.discovery import connect
 from chronicle.transports.redis.entries import NAME, Claim, restored
@@ -81,17 +82,23 @@ class StreamTransport:
         self._group = choices.group
         self._start = choices.start
         self._held: dict[bytes, Claim] = {}
+        self._aside: dict[bytes, Claim] = {}  # nobody can carry their verdicts out: they stay pending
         self._acks = Acks(connector.queue, self._group, self.notices)
         self._intake = Intake(
             self._keys, self._group, choices, connector.prefetch, self._held, self._acks, self.notices
         )
+        self._upkeep = Upkeep(self._keys, self._held, self._aside, self.notices, self._compare_pending)
         self._verdicts = Verdicts(
-            self._keys, self._group, connector.tag, self._held, self._acks, self.notices
+            self._keys,
+            self._group,
+            connector.tag,
+            self._held,
+            self._aside,
+            self._acks,
+            self.notices,
+            again=self._try_again,
+            waits=self._upkeep.waits_until,
         )
-        self._upkeep = Upkeep(
-            self._keys, self._held, self._verdicts.aside, self.notices, self._compare_pending
-        )
-        self._verdicts.again, self._verdicts.waits = self._try_again, self._upkeep.waits_until
         self._buried: list[Settlement] = []  # decided here, because nobody should try them again
         self._token = secrets.token_hex(8)
         self._consumer = ""  # our name in the group
@@ -158,7 +165,7 @@ class StreamTransport:
         self._verdicts.take_in(self._buried, connected=True)
         self._was_there = True
         self._opened_at = now
-        return None if depth is None else sum(depth[:3]) if depth[0] >= 0 else None
+        return depth.waits if depth is not None else None
 
     def _take_name(self, wire: Wire, stopping: Callable[[], bool]) -> bool:
         """Find a name that no living process uses (S5); whether it is a new one."""
@@ -183,13 +190,16 @@ class StreamTransport:
 
     def _depth(
         self, wire: Wire, stopping: Callable[[], bool], timeout: float = ANSWER_TIMEOUT
-    ) -> list[int] | None:
+    ) -> Depth | None:
         keys = (self._keys.stream, self._keys.waiting)
         arguments = (self._group, self._consumer, self._keys.lease(), ALIVE)
         question = ("EVAL", scripts.DEPTH, len(keys), *keys, *arguments)
         (answer,) = wire.ask(question, stopping=stopping, timeout=timeout)
-        found: list[int] | None = None if isinstance(answer, Exception) else answer
-        return found
+        if isinstance(answer, Exception):
+            if refused := refusal(answer, self._address):
+                raise refused
+            return None
+        return Depth(*answer)
 
     # --- working ------------------------------------------------------------------------------------
 
@@ -250,23 +260,25 @@ class StreamTransport:
             self._intake.again(claim)
 
     def is_empty(self) -> bool | None:
-        if self._work is None or self._intake.ready or self._intake.rereading:
-            return None if self._work is None else False
+        if self._work is None:
+            return None
+        if self._intake.ready or self._intake.rereading:
+            return False
         self._finish_asking(CLOSE_TIMEOUT)
         # Between two questions only: an answer to an earlier one must not be taken for this one's.
         depth = None if self._work.wire.waiting else self._depth(self._work.wire, never, CLOSE_TIMEOUT)
         if depth is None:
             return None
-        unread, pending, waiting, orphaned, _trimmed, own = depth
-        self._compare_pending(own)
-        if pending > own + orphaned and monotonic() - self._opened_at < LEASE_SHOWS:
+        self._compare_pending(depth.own)
+        if depth.pending > depth.own + depth.orphaned and monotonic() - self._opened_at < LEASE_SHOWS:
             return False  # others hold something: whether they live shows in a moment
-        return not (unread or waiting or orphaned or self._intake.ready or self._intake.rereading)
+        left = depth.unread or depth.delayed or depth.orphaned
+        return not (left or self._intake.ready or self._intake.rereading)
 
     def _compare_pending(self, number: int) -> None:
         """What is pending under our name must be known here; otherwise it is read again."""
-        verdicts = self._verdicts
-        if number > len(self._held) + len(verdicts.left) + len(verdicts.aside) + len(self._acks):
+        known = len(self._held) + len(self._verdicts.left) + len(self._aside) + len(self._acks)
+        if number > known:
             self._intake.reread()
 
     def wake(self) -> None:
@@ -324,7 +336,7 @@ class StreamTransport:
         with suppress(BrokerError):
             self._acks.send(work)
             self._give_up_ready()
-            left = [*self._held.values(), *self._verdicts.left, *self._verdicts.aside.values()]
+            left = [*self._held.values(), *self._verdicts.left, *self._aside.values()]
             for start in range(0, len(left), BATCH):
                 self._give_back(work, left[start : start + BATCH])
             keys_ = (self._keys.stream, self._keys.lease(self._consumer))
@@ -348,7 +360,7 @@ class StreamTransport:
         self._acks.give_up()
         self._intake.ready.clear()
         self._verdicts.left.clear()
-        self._verdicts.aside.clear()
+        self._aside.clear()
         self._buried.clear()
         self._held.clear()
         self._consumer = ""

@@ -25,7 +25,6 @@ GROUP: Final = "x-chronicle-group"
 STREAM: Final = "x-chronicle-stream"
 ORIGIN: Final = "x-chronicle-id"
 PAST: Final = (GROUP, STREAM, ORIGIN)  # what a message that somebody publishes must not say
-OWN: Final = "x-chronicle-"  # what all of these begin with
 NUMBERS: Final = frozenset((ATTEMPTS, FIRST, LAST, REDRIVES))
 COUNTED: Final = ATTEMPTS.encode()
 FOR_GROUP: Final = GROUP.encode()
@@ -184,13 +183,21 @@ def restored(claim: Claim, stream: str, group: str) -> list[bytes]:
     return [part for pair in (*kept, *own.items()) for part in pair]
 
 
-def moved(claim: Claim, message: Outgoing) -> list[bytes]:
-    """The fields of an entry that goes to another stream: as they came, but for chronicle's own."""
-    kept = [pair for pair in pairs_in(claim) if not pair[0].startswith(OWN.encode())]
-    own = [
-        (name.encode(), _encoded(value)) for name, value in message.headers.items() if name.startswith(OWN)
-    ]
-    return [part for pair in (*kept, *own) for part in pair]
+def moved(delivery: Delivery, claim: Claim, message: Outgoing, fields: tuple[bytes, ...]) -> list[bytes]:
+    """The fields of an entry that goes elsewhere as this message: what is not changed is as it came."""
+    before, after = delivery.headers, message.headers
+    same = {name for name, value in after.items() if name in before and before[name] == value}
+    body = place_of(claim.pairs, fields)
+    pairs: list[bytes] = []
+    for place, (name, value) in enumerate(pairs_in(claim)):
+        if 2 * place == body or name.decode("utf-8", "backslashreplace") in same:
+            pairs += [name, value]
+    for header, fact in after.items():
+        if header not in same:
+            pairs += [_encoded(header), _encoded(fact)]
+    if len(pairs) > 2 * MOST_FIELDS:
+        raise InvalidMessage(f"the entry has more than {MOST_FIELDS} fields")
+    return pairs
 
 
 def pairs_in(claim: Claim) -> Iterator[tuple[bytes, bytes]]:

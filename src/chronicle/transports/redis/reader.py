@@ -184,19 +184,11 @@ class StreamReader:
         check_slot(self._address, self._keys.stream, queue)
         wire = self._opened([delivery for delivery, _ in batch])
         keys = (self._keys.stream, queue)
-        questions = [
-            (
-                "EVAL",
-                scripts.MOVE,
-                len(keys),
-                *keys,
-                self._group,
-                delivery.handle.claim.id,
-                *moved(delivery.handle.claim, pair[1]),
-            )
-            for pair in batch
-            for delivery in pair[:1]
-        ]
+        questions: list[tuple[Any, ...]] = []
+        for delivery, message in batch:
+            claim: Claim = delivery.handle.claim
+            fields = moved(delivery, claim, message, self._fields)
+            questions.append(("EVAL", scripts.MOVE, len(keys), *keys, self._group, claim.id, *fields))
         if queue != self._keys.stream:
             (kind,) = map(wire.value, wire.ask(("TYPE", queue)))
             if kind == b"none":

@@ -70,7 +70,7 @@ def make_group(
 def _has_group(wire: Wire, keys: Keys, stopping: Callable[[], bool]) -> bool:
     """A server without memory does not even look whether the group is there."""
     (answer,) = wire.ask(("XINFO", "GROUPS", keys.stream), stopping=stopping)
-    return not isinstance(answer, Exception) and any(keys.group.encode() in facts for facts in answer)
+    return not isinstance(answer, Exception) and any(facts[1] == keys.group.encode() for facts in answer)
 
 
 def check_kinds(wire: Wire, keys: Keys, stopping: Callable[[], bool], *, create_stream: bool = False) -> None:

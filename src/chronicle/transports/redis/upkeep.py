@@ -22,6 +22,7 @@ from chronicle.transports.redis import scripts
 from chronicle.transports.redis.answers import OOM, PASSING, is_gone, word_of
 from chronicle.transports.redis.choices import LIVELY
 from chronicle.transports.redis.connection import Answer
+from chronicle.transports.redis.depth import Depth
 from chronicle.transports.redis.dialogue import Dialogue
 from chronicle.transports.redis.entries import Claim
 from chronicle.transports.redis.keys import Keys
@@ -197,8 +198,9 @@ class Upkeep:
             self._notices.append(Notice(NOT_WOKEN, logging.ERROR, text))
 
     def _saw(self, answer: Answer) -> None:
-        trimmed = answer[4]
-        self._own_pending(answer[5])
+        depth = Depth(*answer)
+        trimmed = depth.trimmed
+        self._own_pending(depth.own)
         if trimmed > self._trimmed:
             lost = trimmed - self._trimmed
             text = (

@@ -44,15 +44,19 @@ class Verdicts:
         group: str,
         tag: str,
         held: dict[bytes, Claim],
+        aside: dict[bytes, Claim],
         acks: Acks,
         notices: deque[Notice],
         *,
+        again: Callable[[Claim], None],
+        waits: Callable[[float], None],
         clock: Callable[[], float] = time,
     ) -> None:
+        """`again` hands a claim out for another try; `waits` is told how long something waits for one."""
         self.left: list[Claim] = []  # not handled here: they go back at the end
-        self.aside: dict[bytes, Claim] = {}  # nobody can carry their verdicts out: they stay pending
-        self.again: Callable[[Claim], None]
-        self.waits: Callable[[float], None]
+        self._aside = aside
+        self._again = again
+        self._waits = waits
         self._keys = keys
         self._group = group
         self._tag = tag
@@ -61,14 +65,14 @@ class Verdicts:
         self._clock = clock
         self._final: list[Settlement] = []
         self._retried: list[Claim] = []
-        self._asked: dict[bytes, Settlement] = {}  # under way, or refused and waiting
-        self._doubtful: set[bytes] = set()  # asked on a connection that was lost before the answer
+        self._asked: dict[Claim, Settlement] = {}  # under way, or refused and waiting
+        self._doubtful: set[Claim] = set()  # asked on a connection that was lost before the answer
         self._refusals = Refusals(keys, notices)
 
     def begin(self, dialogue: Dialogue, consumer: str) -> None:
         """There is a new connection: the engine sends again what had no answer on the old one."""
         self._dialogue, self._consumer = dialogue, consumer
-        self._doubtful |= {id_ for id_, asked in self._asked.items() if asked not in self._refusals}
+        self._doubtful |= {claim for claim, asked in self._asked.items() if asked not in self._refusals}
         self._asked.clear()
         self._refusals.clear()
 
@@ -83,7 +87,7 @@ class Verdicts:
         for settlement in work:
             claim: Claim = settlement.delivery.handle
             if held.get(claim.id) is not claim or not connected:
-                self._doubtful.discard(claim.id)
+                self._doubtful.discard(claim)
                 settlement.fate = Fate.STALE
                 self._final.append(settlement)
                 continue
@@ -100,8 +104,8 @@ class Verdicts:
                 self._leave(claim, settlement)
             elif len(claim.pairs) > 2 * MOST_FIELDS:
                 self._put_aside(claim, settlement)
-            elif claim.id not in self._asked:
-                self._asked[claim.id] = settlement
+            elif claim not in self._asked:
+                self._asked[claim] = settlement
                 self._ask(settlement)
         self._acks.add(acked)
 
@@ -110,7 +114,7 @@ class Verdicts:
         final, self._final = self._final, []
         retried, self._retried = self._retried, []
         for claim in retried:
-            self.again(claim)
+            self._again(claim)
         return final
 
     @property
@@ -121,7 +125,7 @@ class Verdicts:
     def plan(self, now: float) -> None:
         """Ask again for what was refused."""
         for settlement in self._refusals.due(now):
-            if settlement.delivery.handle.id in self._asked:
+            if settlement.delivery.handle in self._asked:
                 self._ask(settlement)
 
     def hurry(self) -> None:
@@ -130,8 +134,8 @@ class Verdicts:
     def _leave(self, claim: Claim, settlement: Settlement) -> None:
         settlement.fate = Fate.DONE
         self._final.append(settlement)
-        self._doubtful.discard(claim.id)
-        if self._asked.pop(claim.id, None) is None:
+        self._doubtful.discard(claim)
+        if self._asked.pop(claim, None) is None:
             self.left.append(claim)
         del self._held[claim.id]
 
@@ -139,7 +143,7 @@ class Verdicts:
         """No script can pass so many fields on: it stays pending, still touched, and in nobody's way."""
         del self._held[claim.id]
         claim.pairs = ()  # nobody needs them here any more, and they are many
-        self.aside[claim.id] = claim
+        self._aside[claim.id] = claim
         settlement.verdict = nobody_can_move(settlement.verdict, f"it has more than {MOST_FIELDS} fields")
         settlement.fate = Fate.ASIDE
         self._final.append(settlement)
@@ -149,7 +153,7 @@ class Verdicts:
     def _ask(self, settlement: Settlement) -> None:
         claim: Claim = settlement.delivery.handle
         verdict = settlement.verdict
-        twice = 1 if claim.id in self._doubtful else 0
+        twice = 1 if claim in self._doubtful else 0
         proof = (self._group, self._consumer, claim.id, claim.count, twice)
 
         def answered(answer: Answer) -> None:
@@ -181,12 +185,12 @@ class Verdicts:
 
     def _answered(self, settlement: Settlement, answer: Answer) -> None:
         claim: Claim = settlement.delivery.handle
-        if self._asked.pop(claim.id, None) is None:
+        if self._asked.pop(claim, None) is None:
             return  # left meanwhile
         # Asked twice, the answer that it is not pending any more means that the first time worked.
         claim.trimmed = claim.trimmed or answer == TRIMMED
-        done = answer in (DONE, TRIMMED) or (answer == SETTLED and claim.id in self._doubtful)
-        self._doubtful.discard(claim.id)
+        done = answer in (DONE, TRIMMED) or (answer == SETTLED and claim in self._doubtful)
+        self._doubtful.discard(claim)
         settlement.fate = Fate.DONE if done else Fate.STALE
         self._final.append(settlement)
         if self._held.get(claim.id) is claim:
@@ -196,7 +200,7 @@ class Verdicts:
         verdict = settlement.verdict
         if verdict.action is not Action.DEAD_LETTER:
             if verdict.delay:
-                self.waits(verdict.delay)
+                self._waits(verdict.delay)
             else:
                 claim.failed = claim.failed or self._milliseconds()
                 self._retried.append(claim)

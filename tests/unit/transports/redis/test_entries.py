@@ -283,6 +283,7 @@ def test_an_entry_that_was_trimmed_is_put_back_with_all_its_fields() -> None:
 
 def test_an_entry_that_moves_keeps_its_bytes_and_gets_chronicles_new_fields() -> None:
     """Z6: a redrive passes on duplicates and binary fields that headers could not tell apart."""
-    claim = delivery(b"a", b"1", b"data", b"\xff", b"a", b"\xfe", b"x-chronicle-reason", b"no").handle
-    fields = fields_of(moved(claim, Outgoing(b"\xff", {"a": b"\xfe", "x-chronicle-redrives": 1})))
+    found = delivery(b"a", b"1", b"data", b"\xff", b"a", b"\xfe", b"x-chronicle-reason", b"no")
+    message = Outgoing(b"\xff", {"a": b"\xfe", "x-chronicle-redrives": 1})
+    fields = fields_of(moved(found, found.handle, message, (b"data",)))
     assert fields == [(b"a", b"1"), (b"data", b"\xff"), (b"a", b"\xfe"), (b"x-chronicle-redrives", b"1")]
