@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from chronicle.core.deadletters.death import REDRIVES
 from chronicle.core.delivery import Delivery
 from chronicle.core.topology import QueueOptions
 from chronicle.errors import BrokerRefused, ConnectionLost
@@ -190,7 +191,7 @@ def test_what_is_moved_is_in_the_other_queue_and_in_this_one_no_longer(
     declare_topology(other)
     found = rest(reader)
     reader.remove(found[:1])
-    batch = [(one, Outgoing(one.body, {"mark": "moved"})) for one in found[:12]]
+    batch = [(one, Outgoing(one.body, {REDRIVES: 1})) for one in found[:12]]
     assert list(reader.move(batch, other.queue)) == found[1:12]
     assert list(reader.move(batch, other.queue)) == []
     reader.close()
@@ -200,7 +201,7 @@ def test_what_is_moved_is_in_the_other_queue_and_in_this_one_no_longer(
     there = rest(moved)
     moved.close()
     assert [one.body for one in there] == SENT[1:12]
-    assert {str(one.headers["mark"]) for one in there} == {"moved"}
+    assert {one.headers[REDRIVES] for one in there} == {1}
 
 
 def test_what_is_moved_within_a_queue_is_at_its_end(connector: Connector, opened: Open) -> None:
