@@ -31,6 +31,8 @@ class Bell:
 
     def listen(self, after: bytes) -> None:
         """Ring as soon as there is an entry after this one."""
+        if self._wire.closed:
+            return  # hung up
         self._wire.put("XREAD", "COUNT", 1, "BLOCK", BLOCK, "STREAMS", self._stream, after)
         self._wire.flush()
         self.listening = True
