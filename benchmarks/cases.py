@@ -293,6 +293,7 @@ CASES: Final = (
         Handler.ASYNC_NOOP,
         REDIS,
         (Point(10, 40_000, _redis_rates(8, 0.6)), Point(50, 60_000, _redis_rates(12, 0.6))),
+        repeats=5,
     ),
     Case(
         "redis-sync",
@@ -300,6 +301,7 @@ CASES: Final = (
         Handler.SYNC_NOOP,
         REDIS,
         (Point(10, 40_000, _redis_rates(6)),),
+        repeats=5,
     ),
     Case(
         "redis-flat",
