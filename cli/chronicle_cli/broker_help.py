@@ -8,10 +8,11 @@ from chronicle.transports.catalog import brokers
 
 
 def broker_urls() -> Iterator[str]:
-    """An example URL for each."""
+    """Example URLs for each, and its schemes with TLS."""
     for broker in brokers():
-        secure = "".join(f", or {scheme}:// with TLS" for scheme in broker.secure_schemes)
-        yield f"{broker.example}{secure} ({broker.title})"
+        examples = ", ".join((broker.example, *broker.more_examples))
+        secure = ", ".join(f"{scheme}://" for scheme in broker.secure_schemes)
+        yield f"{broker.title}: {examples}{f' (with TLS: {secure})' if secure else ''}"
 
 
 def broker_settings() -> Iterator[str]:

@@ -66,7 +66,7 @@ def _choice(
 
 url = option(
     Group.WHERE, "--url", metavar="URL", envvar="CHRONICLE_URL",
-    help=f"The broker: {'; '.join(broker_urls())}. Its password "
+    help=f"The broker. {'; '.join(broker_urls())}. A password "
     "belongs in CHRONICLE_PASSWORD or in the file CHRONICLE_PASSWORD_FILE names; the whole URL can be in the "
     "file CHRONICLE_URL_FILE names. PROCA_URL, or PROCA_USERNAME and PROCA_PASSWORD, also work.  "
     f"[default: {usual_url()}]",

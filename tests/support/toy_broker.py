@@ -44,9 +44,10 @@ def declare(connector: Connector, _stopping: Stopping) -> tuple[tuple[Step, Done
 
 BROKER: Final = Broker(
     title="the toy box",
-    schemes=("toy", "toys"),
+    schemes=("toy", "toys", "toy+shelf"),
     secure_schemes=("toys",),
     example="toy://box",
+    more_examples=("toy+shelf://top,bottom",),
     settings={"colour": "of the box"},
     states={"The toy box": EMBEDDED},
     options=(

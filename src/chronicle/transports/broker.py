@@ -90,6 +90,7 @@ class Broker:
     schemes: tuple[str, ...]
     secure_schemes: tuple[str, ...] = ()  # those of them that use TLS
     example: str  # of a URL
+    more_examples: tuple[str, ...] = ()  # of URLs that find the broker in another way
     usual_url: str = ""  # the default when no URL is given; one broker in the catalog has it
     settings: Mapping[str, str] = field(default_factory=dict)  # what --set takes, with its meaning
     options: tuple[BrokerOption, ...] = ()  # its own; what was chosen is in `connector.choices`

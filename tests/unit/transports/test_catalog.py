@@ -12,6 +12,7 @@ from chronicle.errors import SettingError
 from chronicle.transports import catalog
 from chronicle.transports.memory import MemoryTransport
 from chronicle.transports.seam import Connector, DeadLetterKeeper, Tls
+from chronicle_cli.broker_help import broker_urls
 from chronicle_cli.commands.declare import command  # imported with the catalog as it is
 from chronicle_cli.settings import check_where
 from support.cli import Said, run
@@ -39,7 +40,9 @@ def test_a_scheme_belongs_to_one_broker() -> None:
     assert len(schemes) == len(set(schemes))
     for broker in catalog.brokers():
         assert set(broker.secure_schemes) <= set(broker.schemes)
-        assert catalog.broker_of(broker.example) is broker
+        for example in (broker.example, *broker.more_examples):
+            assert catalog.broker_of(example) is broker
+            broker.check_url(example, {}, {})
     assert [broker.usual_url for broker in catalog.brokers() if broker.usual_url] == [catalog.usual_url()]
 
 
@@ -71,6 +74,15 @@ def test_errors_name_the_schemes_of_the_catalog(toy: None) -> None:
     with pytest.raises(SettingError) as bare:
         catalog.broker_of("chronicle.db")
     assert all(broker.example in bare.value.remedy for broker in catalog.brokers())
+
+
+def test_the_help_shows_how_to_write_the_url_of_every_broker(toy: None) -> None:
+    """One line per broker: its examples, and its schemes with TLS where it has any."""
+    lines = list(broker_urls())
+    assert "the embedded queue: local:FILE" in lines
+    assert "the toy box: toy://box, toy+shelf://top,bottom (with TLS: toys://)" in lines
+    for broker, line in zip(catalog.brokers(), lines, strict=True):
+        assert all(f"{scheme}://" in line for scheme in broker.secure_schemes)
 
 
 def test_a_new_broker_is_one_line(toy: None) -> None:

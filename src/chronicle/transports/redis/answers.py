@@ -14,7 +14,7 @@ from typing import Final
 from redis import exceptions
 
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ChronicleError, ConnectionLost
-from chronicle.transports.redis.address import Address
+from chronicle.transports.redis.address import Address, Kind
 from chronicle.transports.tls import certificate_refused, tls_refused
 
 TLS_PORT: Final = "rediss needs a server with tls-port"
@@ -22,7 +22,6 @@ NOGROUP: Final = "NOGROUP"
 OOM: Final = "OOM"
 WRONG_TYPE: Final = "WRONGTYPE"
 BUSY_GROUP: Final = "BUSYGROUP"
-IN_SCRIPT: Final = re.compile(r"-([A-Z]{2,20}) ")
 
 # Errors that pass: the word the server begins with, and what it means.
 PASSING: Final = {
@@ -42,21 +41,26 @@ PASSING: Final = {
 }
 
 
-def word_of(error: Exception) -> str:
-    """The first word of an error, by which servers name its kind: NOAUTH, READONLY; ERR for any other.
+# Before Redis 7, an error inside a script is an ERR that quotes it behind the line of the script.
+_IN_SCRIPT: Final = re.compile(r"ERR Error running script .*@user_script: ?\d+: -?([A-Z]{2,20}) ", re.DOTALL)
 
-    Redis 6 puts the error of a command in a script behind words of its own.
-    """
+
+def word_of(error: Exception) -> str:
+    """The first word of an error, by which servers name its kind: NOAUTH, READONLY; ERR for any other."""
     text = str(error)
-    if text.startswith("ERR Error running script"):
-        text = (IN_SCRIPT.findall(text) or ["ERR"])[-1]
-    word = text.partition(" ")[0]
+    inside = _IN_SCRIPT.match(text)
+    word = inside[1] if inside else text.partition(" ")[0]
     return word if word.isascii() and word.isupper() and len(word) <= 20 else "ERR"
 
 
 def is_gone(error: Exception) -> bool:
     """Whether the stream or its group does not exist any more."""
     return word_of(error) == NOGROUP or "no such key" in str(error).lower()
+
+
+def lacks_command(error: Exception) -> bool:
+    """Whether the server does not know the command."""
+    return "unknown command" in str(error).lower()
 
 
 def refusal(error: Exception, address: Address) -> BrokerRefused | None:
@@ -83,6 +87,16 @@ def refusal(error: Exception, address: Address) -> BrokerRefused | None:
             return BrokerRefused(
                 f"{where}: a key of this queue is not a stream", "check --queue; chronicle needs a stream"
             )
+        case "MOVED" if address.kind is Kind.SINGLE:
+            return BrokerRefused(
+                f"{where}: the server is a node of a cluster, and another one has this queue",
+                "write redis+cluster:// instead of redis://",
+            )
+        case "ERR" if "can't run this command" in text:
+            return BrokerRefused(
+                f"{where}: this user may not run a command that chronicle's scripts need",
+                "docs/redis.md lists the commands and keys an ACL user needs",
+            )
         case "NOPROTO":
             return BrokerRefused(f"{where}: the server is too old", "use Redis 6.2 or newer, or Valkey")
         case "ERR" if "AUTH" in text and "called without any password" in text:
@@ -90,7 +104,7 @@ def refusal(error: Exception, address: Address) -> BrokerRefused | None:
                 f"{where}: a password was given, but the server has none for this user",
                 "leave the user and CHRONICLE_PASSWORD out",
             )
-        case "ERR" if "unknown command" in text.lower():
+        case "ERR" if lacks_command(error):
             return BrokerRefused(f"{where}: the server lacks a command", "use Redis 6.2 or newer, or Valkey")
         case "ERR" if "DB index" in text or "invalid DB" in text:
             return BrokerRefused(
@@ -128,6 +142,18 @@ def why_not_connected(error: Exception, address: Address) -> ChronicleError:
         if found is not None:
             return found
     return BrokerUnreachable(f"{where}: {reason(error)}")
+
+
+def untrusted(text: str, address: Address) -> ChronicleError | None:
+    """What to raise when TLS ended with the first question: perhaps our certificate is missing or wrong."""
+    if refused := tls_refused(text, address.place, TLS_PORT):
+        return refused
+    if "EOF" in text.upper():
+        return BrokerUnreachable(
+            f"{address.place}: the server ended the TLS connection without an answer; does it want a client "
+            "certificate (--tls-cert, --tls-key)?"
+        )
+    return None
 
 
 def lost(error: Exception, address: Address) -> ConnectionLost:

@@ -80,6 +80,7 @@ BROKER: Final = Broker(
     schemes=SCHEMES,
     secure_schemes=SECURE,
     example="redis://user@host:6379/0",
+    more_examples=("redis+sentinel://user@h1,h2/SERVICE/0", "redis+cluster://user@h1,h2"),
     settings=SETTINGS,
     options=OPTIONS,
     states={"Redis": REDIS},

@@ -130,7 +130,7 @@ def choices_of(chosen: Mapping[str, Any]) -> Choices:
         group=None if alone else _name("group", chosen) or usual.group,
         start=_start(chosen.get("from", "start")),
         cursor=_name("cursor", chosen),
-        fields=(_name("field", chosen).encode(),) if chosen.get("field") else usual.fields,
+        fields=(_name("field", chosen).encode(),) if "field" in chosen else usual.fields,
         claim_idle=max(chosen.get("claim_idle", usual.claim_idle), LIVELY),
         maxlen=chosen.get("maxlen"),
     )

@@ -29,7 +29,7 @@ from redis.retry import Retry
 
 from chronicle.errors import ChronicleError, ConnectionLost, ProtocolFault
 from chronicle.transports.redis.address import Address, Host
-from chronicle.transports.redis.answers import lost, refusal, why_not_connected
+from chronicle.transports.redis.answers import lost, refusal, untrusted, why_not_connected
 from chronicle.transports.seam import never, nothing
 
 Answer: TypeAlias = Any  # what hiredis makes of it
@@ -99,9 +99,13 @@ class Wire:
         self._tail = b""
         self._asked: deque[float] = deque()  # when, of each question without an answer
         self._moved = monotonic()  # when something was last sent or came: a long answer is an answer
+        self._end = ""  # what the socket said when it ended
         self.closed = False
         try:
             self._log_in(login, db, name, stopping)
+        except ConnectionLost as error:
+            # TLS 1.3 tells a client only now that its certificate was not enough.
+            raise (context and untrusted(self._end, address)) or error from None
         except BaseException:
             self.close()
             raise
@@ -194,6 +198,7 @@ class Wire:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return b""
         except OSError as error:
+            self._end = str(error)
             raise ConnectionError(error.errno, error.strerror) from None
         if not data:
             raise ConnectionResetError(errno.ECONNRESET, CLOSED)

@@ -41,7 +41,7 @@ from chronicle.transports.redis.keys import Keys, check_slot
 from chronicle.transports.redis.poller import Poller
 from chronicle.transports.redis.states import EVERYDAY, REDIS, Redis, RedisEvent
 from chronicle.transports.redis.topology import make_group
-from chronicle.transports.redis.upkeep import LEASE, Upkeep
+from chronicle.transports.redis.upkeep import ALIVE, LEASE, Upkeep
 from chronicle.transports.redis.verdicts import Verdicts
 from chronicle.transports.seam import Closing, Connector, Promises, never
 from chronicle.transports.tls import tls_context
@@ -53,6 +53,7 @@ BATCH: Final = 500  # entries that one script gives back
 FREE: Final = (
     30 * 86_400_000
 )  # milliseconds; idle for longer than anybody's claim-idle: free for whoever looks
+LEASE_SHOWS: Final = 3.0  # seconds after which the lease of a dead consumer tells
 NAMES: Final = 10_000  # consumers with one tag on one machine
 
 
@@ -98,6 +99,7 @@ class StreamTransport:
         self._poller: Poller | None = None
         self._work: Dialogue | None = None
         self._bell: Wire | None = None
+        self._opened_at = 0.0
         self._was_there = False  # the stream: if it is gone later, that is no mistake of the operator
         self._stopped = False
 
@@ -155,6 +157,7 @@ class StreamTransport:
         self._buried = [settlement for settlement in self._buried if settlement.fate is Fate.OPEN]
         self._verdicts.take_in(self._buried, connected=True)
         self._was_there = True
+        self._opened_at = now
         return None if depth is None else sum(depth[:3]) if depth[0] >= 0 else None
 
     def _take_name(self, wire: Wire, stopping: Callable[[], bool]) -> bool:
@@ -182,7 +185,7 @@ class StreamTransport:
         self, wire: Wire, stopping: Callable[[], bool], timeout: float = ANSWER_TIMEOUT
     ) -> list[int] | None:
         keys = (self._keys.stream, self._keys.waiting)
-        arguments = (self._group, self._consumer, self._keys.lease())
+        arguments = (self._group, self._consumer, self._keys.lease(), ALIVE)
         question = ("EVAL", scripts.DEPTH, len(keys), *keys, *arguments)
         (answer,) = wire.ask(question, stopping=stopping, timeout=timeout)
         found: list[int] | None = None if isinstance(answer, Exception) else answer
@@ -209,6 +212,8 @@ class StreamTransport:
         intake.serve_bell()
         if intake.worn:
             self._bury()
+        if self._verdicts.has_news:
+            self._waker.wake()  # the engine learns of it with the next turn, which nothing else brings about
         if not ready and not self._stopped and self._upkeep.is_sure(now):
             # An answer without entries, or the bell: the next question goes out now. Nothing else would bring
             # the next turn about before its time.
@@ -252,8 +257,10 @@ class StreamTransport:
         depth = None if self._work.wire.waiting else self._depth(self._work.wire, never, CLOSE_TIMEOUT)
         if depth is None:
             return None
-        unread, _pending, waiting, orphaned, _trimmed, own = depth
+        unread, pending, waiting, orphaned, _trimmed, own = depth
         self._compare_pending(own)
+        if pending > own + orphaned and monotonic() - self._opened_at < LEASE_SHOWS:
+            return False  # others hold something: whether they live shows in a moment
         return not (unread or waiting or orphaned or self._intake.ready or self._intake.rereading)
 
     def _compare_pending(self, number: int) -> None:

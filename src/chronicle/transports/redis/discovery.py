@@ -14,7 +14,7 @@ from redis.crc import key_slot
 
 from chronicle.errors import BrokerError, BrokerRefused, BrokerUnreachable, ChronicleError
 from chronicle.transports.redis.address import Address, Host, Kind
-from chronicle.transports.redis.answers import refusal, word_of
+from chronicle.transports.redis.answers import lacks_command, refusal, word_of
 from chronicle.transports.redis.connection import Wire
 from chronicle.transports.seam import never
 
@@ -109,7 +109,8 @@ def _master(wire: Wire, address: Address, stopping: Callable[[], bool]) -> Host:
             wire.value(reply)
         (answer,) = wire.ask(question, stopping=stopping)
     if isinstance(answer, Exception):
-        raise refusal(answer, address) or BrokerRefused(
+        found = None if lacks_command(answer) else refusal(answer, address)
+        raise found or BrokerRefused(
             f"{address.place}: the server there is no sentinel",
             "check the port: sentinels are usually on 26379",
         )

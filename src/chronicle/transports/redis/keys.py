@@ -42,9 +42,10 @@ def check_slot(address: Address, *names: str) -> None:
     for name in names:
         tag = _hash_tag(name)
         if not tag:
+            plain = name.replace("{", "").replace("}", "") or "orders"
             raise SettingError(
                 f"in a cluster, {name!r} and its dead letters may be on different nodes",
-                f"put a hash tag into the name, for example {{{name}}}",
+                f"put a hash tag into the name, for example {{{plain}}}",
             )
         if tag != _hash_tag(names[0]):
             raise SettingError(

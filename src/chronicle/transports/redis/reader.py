@@ -31,7 +31,9 @@ from chronicle.transports.tls import tls_context
 from chronicle.transports.waker import Waker
 
 BEGINNING: Final = "0-0"
-BATCH: Final = 1000  # entries that are asked for at a time
+BATCH: Final = 1000  # entries that are asked for at a time, at most …
+FIRST: Final = 20  # … at first, when it is not known how large they are …
+BATCH_BYTES: Final = 8 * 1024 * 1024  # … and as long as they are not larger than this together
 
 
 class Read(NamedTuple):
@@ -71,6 +73,7 @@ class StreamReader:
         self._unread = BEGINNING  # then those after this id …
         self._newest = BEGINNING  # … up to this one
         self._done = True
+        self._at_once = FIRST
 
     @property
     def place(self) -> str:
@@ -92,6 +95,7 @@ class StreamReader:
             raise no_stream(wire, stream)
         self._newest, self.present = wire.value(newest).decode(), wire.value(length)
         self._group, self._pending, self._unread, self._done = "", "", BEGINNING, False
+        self._at_once = FIRST
         group = self._group_of(wire, stopping)
         if group is not None:
             self._group = self._wanted_group or ""
@@ -112,19 +116,22 @@ class StreamReader:
     def _waiting(self, wire: Wire, pending: int, stopping: Callable[[], bool]) -> int:
         """How many wait, at most: Redis does not always know how many are unread."""
         keys = (self._keys.stream, self._keys.waiting)
-        depth = ("EVAL", scripts.DEPTH, len(keys), *keys, self._group, "", self._keys.lease())
+        depth = ("EVAL", scripts.DEPTH, len(keys), *keys, self._group, "", self._keys.lease(), 0)
         unread = wire.value(wire.ask(depth, stopping=stopping)[0])[0]
         return pending + (unread if unread >= 0 else self.present)
 
     def read(self, room: int, timeout: float) -> Sequence[Delivery] | None:  # noqa: ARG002 - no waiting
         if self._done or self._wire is None:
             return None
-        room = min(room, BATCH)
-        while self._pending:
+        room = min(room, self._at_once)
+        batch: list[Delivery] | None = []
+        while self._pending and not batch:
             batch = self._read_pending(self._wire, room)
-            if batch:
-                return batch
-        return self._read_unread(self._wire, room)
+        batch = batch or self._read_unread(self._wire, room)
+        if batch:
+            size = sum(len(delivery.body) for delivery in batch) // len(batch) + 1
+            self._at_once = max(1, min(BATCH, BATCH_BYTES // size, 2 * self._at_once))
+        return batch
 
     def _read_pending(self, wire: Wire, room: int) -> list[Delivery]:
         stream = self._keys.stream
@@ -174,7 +181,7 @@ class StreamReader:
     def move(self, batch: Sequence[tuple[Delivery, Outgoing]], queue: str) -> Sequence[Delivery]:
         if not batch:
             return ()
-        check_slot(self._address, queue)
+        check_slot(self._address, self._keys.stream, queue)
         wire = self._opened([delivery for delivery, _ in batch])
         keys = (self._keys.stream, queue)
         questions = [

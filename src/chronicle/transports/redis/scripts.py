@@ -159,12 +159,16 @@ return {ids[#ids] or false, out, gone}
 TAKE_OVER: Final = (
     _CONTENTS
     + """
-local out, gone = {}, {}
-local found = redis.call('XAUTOCLAIM', KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4],
-                         'COUNT', ARGV[5], 'JUSTID')
-for _, id in ipairs(found[3] or {}) do gone[#gone + 1] = id end
-contents(found[2], 0, out, gone)
-return {found[1], out, gone}
+local out, gone, cursor, wanted = {}, {}, ARGV[4], tonumber(ARGV[5])
+local steps = math.ceil(100 / wanted)  -- Redis looks at ten times as many as are wanted
+repeat
+  local found = redis.call('XAUTOCLAIM', KEYS[1], ARGV[1], ARGV[2], ARGV[3], cursor,
+                           'COUNT', wanted - #out, 'JUSTID')
+  cursor, steps = found[1], steps - 1
+  for _, id in ipairs(found[3] or {}) do gone[#gone + 1] = id end
+  contents(found[2], 0, out, gone)
+until cursor == '0-0' or #out >= wanted or steps == 0
+return {cursor, out, gone}
 """
 )
 
@@ -207,9 +211,9 @@ end
 """
 
 # How much there is for a group. KEYS: stream, waiting entries.
-# ARGV: group, our name, what a lease's name begins with
-# Returns: unread (-1: some, but Redis cannot tell how many), pending, waiting, pending of consumers that are
-# not alive, how many were trimmed before the group read them, and our own pending ones.
+# ARGV: group, our name, what a lease's name begins with, the milliseconds that the lease of a living one has
+# left Returns: unread (-1: some, but Redis cannot tell how many), pending, waiting, pending of consumers that
+# are not alive, how many were trimmed before the group read them, and our own pending ones.
 DEPTH: Final = (
     _FIELDS
     + """
@@ -247,8 +251,9 @@ for _, one in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   local found = fields(one)
   if found['name'] == ARGV[2] then
     own = found['pending']
-  elseif redis.call('EXISTS', ARGV[3] .. found['name']) == 0 then
-    orphaned = orphaned + found['pending']
+  elseif found['pending'] > 0 then
+    local alive = redis.call('PTTL', ARGV[3] .. found['name']) >= tonumber(ARGV[4])
+    if not alive then orphaned = orphaned + found['pending'] end
   end
 end
 local waiting = redis.call('ZCOUNT', KEYS[2], '-inf', '(+inf')

@@ -32,6 +32,7 @@ TRIMMED_IN_WORK: Final = "redis.trimmed_in_work"
 STRANGE: Final = "redis.strange_retry"
 NOT_WOKEN: Final = "redis.retry_delayed"
 LEASE: Final = 10_000  # milliseconds
+ALIVE: Final = LEASE - round(LIVELY * 1000)  # milliseconds that the lease of a living consumer has left
 TOUCH: Final = LIVELY / 4  # seconds between two touches: nobody may claim what is younger than LIVELY
 TELL: Final = 30.0  # seconds between two lines about the same trouble
 CHUNK: Final = 500  # entries that one script touches
@@ -90,7 +91,7 @@ class Upkeep:
         if now >= self._patrol_at:
             self._patrol_at = now + PATROL
             keys = (self._keys.stream, self._keys.waiting)
-            arguments = (self._group, self._consumer, self._keys.lease())
+            arguments = (self._group, self._consumer, self._keys.lease(), ALIVE)
             self._dialogue.script(self._saw, scripts.DEPTH, keys, *arguments, failed=self._no_group)
 
     def is_sure(self, now: float) -> bool:

@@ -60,6 +60,7 @@ class Verdicts:
         self._acks = acks
         self._clock = clock
         self._final: list[Settlement] = []
+        self._retried: list[Claim] = []
         self._asked: dict[bytes, Settlement] = {}  # under way, or refused and waiting
         self._doubtful: set[bytes] = set()  # asked on a connection that was lost before the answer
         self._refusals = Refusals(keys, notices)
@@ -105,9 +106,17 @@ class Verdicts:
         self._acks.add(acked)
 
     def finals(self) -> list[Settlement]:
-        """What became final since the last call."""
+        """What became final since the last call; what is to be tried again is handed out from now on."""
         final, self._final = self._final, []
+        retried, self._retried = self._retried, []
+        for claim in retried:
+            self.again(claim)
         return final
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something became final since the last call of `finals`."""
+        return bool(self._final)
 
     def plan(self, now: float) -> None:
         """Ask again for what was refused."""
@@ -190,7 +199,7 @@ class Verdicts:
                 self.waits(verdict.delay)
             else:
                 claim.failed = claim.failed or self._milliseconds()
-                self.again(claim)
+                self._retried.append(claim)
 
     def _was_refused(self, settlement: Settlement, error: Exception) -> None:
         if is_gone(error):
