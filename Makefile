@@ -33,7 +33,7 @@ style: $(READY) ## lint and format, checked
 types: $(READY) ## type check, strict
 	$(BIN)/mypy
 
-matrix: ## all tests once more, on Debian 13 with RabbitMQ 4 and Python 3.13, in a folder (root; MATRIX=folder, TESTS=path)
+matrix: ## all tests once more, on Debian 13 with RabbitMQ 4, Redis 8 and Python 3.13, in a folder (root; MATRIX=folder, TESTS=path)
 	@MATRIX="$(MATRIX)" MIRROR="$(MIRROR)" WORKERS="$(WORKERS)" sh tests/matrix.sh run $(TESTS)
 
 bench: $(READY) ## side by side with the peers, everything or CASE=name; figures go to benchmarks/RESULTS.md

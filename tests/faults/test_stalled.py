@@ -20,9 +20,9 @@ HEARTBEAT = 2
 JSON = ("--log-format", "json", "--log-level", "debug")
 VIEWS = [JSON, ("--log-format", "pretty", "--no-live"), ("--live",)]
 NOISY = """
-import os, sys
+import os, sys, time
 def sync(message):
-    open(os.environ["JOURNAL"], "a").write(f"start {message['id']} {os.getpid()}\\n")
+    open(os.environ["JOURNAL"], "a").write(f"start {message['id']} {os.getpid()} {time.time()}\\n")
     print("x" * 1_000_000, file=sys.stderr)
     return True
 """

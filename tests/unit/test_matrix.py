@@ -78,6 +78,15 @@ def test_a_failed_start_is_cleared_away_by_the_next(tmp_path: Path) -> None:
     assert not left.exists()
 
 
+def test_a_folder_of_other_packages_is_made_again_and_kept_until_then(tmp_path: Path) -> None:
+    """One that was made before a package was added lacks it."""
+    old = tmp_path / "matrix" / "trixie" / "usr"
+    old.mkdir(parents=True)
+    (old.parent / "chronicle.packages").write_text("rabbitmq-server")
+    assert "E: no such release" in matrix(tmp_path).stderr
+    assert old.exists()
+
+
 def test_what_is_removed_is_its_own(tmp_path: Path) -> None:
     """A folder of the operator's may hold other things."""
     folder = tmp_path / "matrix"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker, Stopping, UrlFacts
 from chronicle.transports.redis.address import SCHEMES, SECURE, SETTINGS, address_of
 from chronicle.transports.redis.choices import OPTIONS, Mode, choices_of
@@ -39,6 +40,8 @@ def check_url(url: str, settings: Mapping[str, str], chosen: Mapping[str, Any]) 
 def transport(connector: Connector) -> Transport:
     choices = choices_of(connector.choices)
     if choices.mode is Mode.PUBSUB:
+        if connector.declare is not None:
+            raise SettingError("--declare has no effect with --mode pubsub", "leave it out")
         from chronicle.transports.redis.pubsub import PubSubTransport
 
         return PubSubTransport(connector)
