@@ -129,3 +129,9 @@ def left_behind(server: RedisServer, stream: str, consumer: str, number: int, *,
     with server.client() as client:
         client.xclaim(stream, "chronicle", consumer, 0, ids, idle=round(idle * 1000), justid=True)
     return ids
+
+
+def is_over(delivery: Delivery) -> bool:
+    """Whether it is no longer ours."""
+    assert delivery.lease is not None
+    return delivery.lease.over
