@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate
 from chronicle.errors import ConnectionLost
@@ -61,7 +62,8 @@ def test_another_consumers_short_claim_idle_robs_nobody(redis_server: RedisServe
         hands(redis_server, stream, tag="patient") as patient,
         hands(redis_server, stream, tag="hasty", claim_idle=2.0) as hasty,
     ):
-        held, robbed = [], []
+        held: list[Delivery] = []
+        robbed: list[Delivery] = []
         began = time.monotonic()
         while time.monotonic() - began < 5.0:
             if len(held) < 5 and time.monotonic() - began >= 0.35 * len(held):
@@ -84,7 +86,7 @@ def test_reconnects_while_rereading_count_no_tries(redis_server: RedisServer, st
         hands(redis_server, stream, url=proxy.url_for(redis_server.url)) as consumer,
     ):
         proxy.lose_replies(REREADING, DELIVERIES + 1)
-        came = []
+        came: list[Delivery] = []
         deadline = time.monotonic() + 30
         while len(came) < 3 and time.monotonic() < deadline:
             came += consumer.turn_or_reconnect()
@@ -105,7 +107,7 @@ def test_a_thawed_process_reads_nothing_under_a_name_that_is_taken(
         with hands(redis_server, stream, tag="name") as living:
             redis_server.streams.publish(stream, b"1", b"2", b"3", b"4", b"5")
             came = living.get(1)
-            time.sleep(0.6)
+            time.sleep(1.2)  # the next look at the stream is due, too
             with monkeypatch.context() as patched:
                 patched.setattr(upkeep, "LEASE", 1000)  # that was long enough
                 with pytest.raises(ConnectionLost, match="another process uses the name"):

@@ -56,6 +56,13 @@ def takes_a_second(message: Any, delivery: Delivery) -> bool:
     return True
 
 
+def slowly_no_then_yes(message: Any, delivery: Delivery) -> bool:
+    """Fails once, after long enough to be touched meanwhile."""
+    _note(message, delivery)
+    time.sleep(0.51)
+    return delivery.redelivered
+
+
 def nothing(message: Any, delivery: Delivery) -> None:
     _note(message, delivery)
 
