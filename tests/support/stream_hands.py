@@ -44,9 +44,9 @@ class Hands:
         self.said: list[str] = []  # the events of all notices so far
 
     def turn(self, room: int | None = None) -> list[Delivery]:
-        """One turn of the pump. Raises ConnectionLost."""
-        came = list(self.transport.receive(self.prefetch if room is None else room, TURN))
+        """One turn of the pump, in the engine's order: verdicts go first. Raises ConnectionLost."""
         self.transport.settle(())
+        came = list(self.transport.receive(self.prefetch if room is None else room, TURN))
         while self.transport.notices:
             self.said.append(self.transport.notices.popleft().event)
         return came
