@@ -174,3 +174,18 @@ def test_who_was_cut_off_is_told_that_its_entries_are_gone(redis_server: RedisSe
         assert is_over(delivery)
         assert slow.settle(delivery, Action.ACK) is Fate.STALE
         assert redis_server.streams.held(stream) == {"other": 1}
+
+
+def test_a_crash_counts_for_an_entry_that_was_retried_before(redis_server: RedisServer, stream: str) -> None:
+    """D-2, S4: the tries before it went back to the stream, and those that its consumers did not survive."""
+    redis_server.streams.publish(stream, b"1")
+    with hands(redis_server, stream) as consumer:
+        (first,) = consumer.get(1)
+        assert consumer.settle(first, Action.REQUEUE, delay=0.1) is Fate.DONE
+        (second,) = consumer.get(1)
+        assert second.attempts == 2
+    with redis_server.client() as client:  # it was killed, long ago
+        client.xclaim(stream, "chronicle", "hands", 0, [second.origin["id"]], idle=3_600_000, justid=True)
+    with hands(redis_server, stream, tag="next") as after:
+        (third,) = after.get(1)
+        assert (third.body, third.attempts) == (b"1", 3)

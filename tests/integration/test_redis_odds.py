@@ -17,6 +17,8 @@ from chronicle.core.settlement import Fate
 from chronicle.errors import ConnectionLost
 from chronicle.transports.redis.address import address_of
 from chronicle.transports.redis.connection import Wire
+from chronicle.transports.redis.reader import BATCH_BYTES, StreamReader
+from chronicle.transports.seam import Closing, Connector, Reading, never
 from support.fixtures import StartChronicle, StartRedis
 from support.ports import free_ports
 from support.proxy import Mode, Proxy
@@ -148,6 +150,21 @@ def test_a_long_answer_is_an_answer_as_long_as_it_flows(redis_server: RedisServe
                 wire.ask(("PING",), timeout=patience)
         finally:
             wire.close()
+
+
+def test_large_entries_are_looked_at_a_few_at_a_time(redis_server: RedisServer, stream: str) -> None:
+    """X7: capture and dlq need memory for a part of the stream, whatever the size of its entries."""
+    redis_server.streams.publish(stream, *[b"x" * LARGE] * 40)
+    reader = StreamReader(Connector(redis_server.url, stream), Reading())
+    reader.open(never)
+    try:
+        sizes = []
+        while (batch := reader.read(1000, 0.0)) is not None:
+            sizes.append(sum(len(delivery.body) for delivery in batch))
+    finally:
+        reader.close(Closing.SETTLED)
+    assert sum(sizes) == 40 * LARGE
+    assert max(sizes[1:]) <= BATCH_BYTES  # how large they are is known from the first
 
 
 @pytest.fixture

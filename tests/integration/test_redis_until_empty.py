@@ -6,9 +6,10 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from redis import Redis
 
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate
@@ -149,6 +150,24 @@ def test_a_server_that_hangs_up_on_the_idle_does_not_end_a_drain(
     assert counted(process) == {"received": 1, "ack": 1}
     assert stage.streams.pending(stage.stream) == []
     assert not process.lines("connection.lost")
+
+
+def test_nobody_listens_in_a_drain(redis_server: RedisServer, stream: str) -> None:
+    """D-11, F2: only the connection that carries verdicts is left, and can be lost."""
+    tag = f"drain-{stream}"
+    redis_server.streams.publish(stream, b"1")
+    with redis_server.client() as client, hands(redis_server, stream, tag=tag) as consumer:
+        (delivery,) = consumer.get(1)
+        consumer.transport.stop(1.0)
+        consumer.turn_until(lambda: len(clients(client, tag)) == 1, "the end of the bell")
+        assert consumer.settle(delivery, Action.ACK) is Fate.DONE
+        consumer.leave()
+    assert redis_server.streams.pending(stream) == []
+
+
+def clients(client: Redis, name: str) -> list[dict[str, Any]]:
+    """The connections of this name."""
+    return [one for one in client.client_list() if one["name"] == name]
 
 
 def test_a_server_that_hangs_up_on_the_idle_does_not_disturb_the_busy(private_redis: StartRedis) -> None:
