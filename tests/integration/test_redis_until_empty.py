@@ -141,7 +141,7 @@ def test_a_server_that_hangs_up_on_the_idle_does_not_end_a_drain(
     private_redis: StartRedis, chronicle: StartChronicle, tmp_path: Path
 ) -> None:
     """F2, S3: the connection that only listens has nothing to do any more; its end is no loss."""
-    stage = StreamStage(private_redis(settings={"timeout": "1"}), chronicle, tmp_path)
+    stage = StreamStage(private_redis(settings={"timeout": "2"}), chronicle, tmp_path)
     stage.publish({"n": 1}, {"n": 2})
     process = stage.start("takes_its_time", "--prefetch", "1")
     wait_for(stage.calls, PATIENCE, "the call")
