@@ -69,6 +69,7 @@ def test_a_run_on_rabbitmq_imports_nothing_of_other_commands_brokers_and_options
     assert "pika" in found
     assert needless(found, UNNEEDED | ON_RABBIT) == set()
     assert ("chronicle.workers.tasks" in found) == (function == "look_async")
+    assert ("chronicle.workers.threads" in found) == (function == "look")
 
 
 @pytest.mark.parametrize("function", ["look", "look_async"])
