@@ -14,7 +14,7 @@ import click
 
 from chronicle_cli.main import cli
 
-PROGRAM: Final = "from chronicle_cli.main import main; main()"
+PROGRAM: Final = "from chronicle_cli.__main__ import main; main()"
 OURS: Final = ("CHRONICLE_", "PROCA_")
 
 
