@@ -6,6 +6,7 @@ Rule 2: a problem the operator can solve is one line and a remedy, never a trace
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -65,6 +66,7 @@ class LazyGroup(click.Group):
             return None
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
+        _collect_garbage()
         return command
 
     def resolve_command(
@@ -116,12 +118,19 @@ def cli(env_file: str | None, env_allow: tuple[str, ...]) -> None:
 
 
 def main() -> None:
-    """The console script."""
+    """The command line of this process (__main__.py)."""
     _fill_closed_streams()
     code = run(sys.argv[1:])
     if code:
         _do_not_linger(code)
     sys.exit(code)
+
+
+def _collect_garbage() -> None:
+    """Look for garbage again, if that was put off (__main__.py), but never among what was imported."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def _fill_closed_streams() -> None:

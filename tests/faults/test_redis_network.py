@@ -101,6 +101,8 @@ def test_a_dead_letter_whose_reply_is_lost_is_written_once(
         wait_for(lambda: streams_of(campaign).length(campaign.dead) == lost, 30, "the dead letter")  # noqa: B023
     wait_for(lambda: not streams_of(campaign).pending(campaign.queue), 30, "everything settled")
     assert streams_of(campaign).length(campaign.dead) == 3
+    # A stop before the reconnect would end without the answer, and say so with exit code 4.
+    wait_for(lambda: len(process.lines("message.dead_lettered")) == 3, 30, "three dead letters to be told")
     process.signal(signal.SIGTERM)
     assert process.wait() == 0
     report = campaign.report()

@@ -11,6 +11,7 @@ from support import samples
 from support.fixtures import Broker, StartChronicle
 
 SYNCER: Final = """
+import gc
 import sys
 
 
@@ -22,6 +23,12 @@ def look(message):
 
 async def look_async(message):
     return look(message)
+
+
+def look_at_collector(message):
+    with open("collector", "w") as file:
+        print(gc.isenabled(), gc.get_freeze_count() > 10_000, file=file)
+    return True
 """
 # What other commands, other brokers, other options or a terminal need; a name stands for its package.
 UNNEEDED: Final = frozenset({
@@ -69,6 +76,7 @@ def test_a_run_on_rabbitmq_imports_nothing_of_other_commands_brokers_and_options
     assert "pika" in found
     assert needless(found, UNNEEDED | ON_RABBIT) == set()
     assert ("chronicle.workers.tasks" in found) == (function == "look_async")
+    assert ("chronicle.workers.threads" in found) == (function == "look")
 
 
 @pytest.mark.parametrize("function", ["look", "look_async"])
@@ -82,3 +90,13 @@ def test_a_run_on_the_embedded_queue_needs_no_client_and_only_async_syncers_asyn
     assert "sqlite3" in found
     assert needless(found, UNNEEDED | ON_FILE) == set()
     assert {"asyncio", "ssl"} & found == ({"asyncio", "ssl"} if function == "look_async" else set())
+
+
+def test_garbage_is_looked_for_while_syncers_run_but_not_among_what_was_imported(
+    chronicle: StartChronicle, tmp_path: Path
+) -> None:
+    (tmp_path / "sync.py").write_text(SYNCER)
+    (tmp_path / "message.json").write_bytes(samples.body("action-plain.json"))
+    run = chronicle("replay", "--syncer", "sync.py:look_at_collector", "message.json")
+    assert run.wait() == 0, str(run)
+    assert (tmp_path / "collector").read_text().split() == ["True", "True"]

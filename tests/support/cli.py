@@ -21,7 +21,7 @@ import click
 from chronicle_cli.main import cli
 from support import forking
 
-PROGRAM: Final = "from chronicle_cli.main import main; main()"
+PROGRAM: Final = "from chronicle_cli.__main__ import main; main()"
 OURS: Final = ("CHRONICLE_", "PROCA_")
 TIMEOUT: Final = 60.0
 

@@ -16,7 +16,6 @@ from chronicle.workers.handler import Handler
 from chronicle.workers.loader import Syncer
 from chronicle.workers.mailbox import Mailbox
 from chronicle.workers.pump_loan import Turn
-from chronicle.workers.threads import ThreadWorkers
 from chronicle.workers.turns import TurnTaking
 
 
@@ -63,4 +62,6 @@ def _workers(
         from chronicle.workers.tasks import TaskWorkers  # asyncio is slow to import
 
         return TaskWorkers(syncer, handler, concurrency, mailbox)
+    from chronicle.workers.threads import ThreadWorkers  # and nobody needs both
+
     return ThreadWorkers(syncer, handler, concurrency, mailbox)

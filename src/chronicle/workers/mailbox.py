@@ -22,6 +22,7 @@ class Mailbox:
         self._done: deque[Settlement] = deque()
         self.wake = wake
         self.pump_sleeps = False
+        self.taken = 0  # so far
         self.crash: BaseException | None = None
 
     def put(self, settlement: Settlement) -> None:
@@ -41,7 +42,9 @@ class Mailbox:
 
     def take(self) -> list[Settlement]:
         done = self._done
-        return [done.popleft() for _ in range(len(done))]
+        taken = [done.popleft() for _ in range(len(done))]
+        self.taken += len(taken)
+        return taken
 
     def __len__(self) -> int:
         return len(self._done)

@@ -20,6 +20,7 @@ from typing import Any, Final
 from chronicle.core.delivery import Delivery
 from chronicle.core.settlement import Settlement
 from chronicle.errors import SettingError, SyncerError
+from chronicle.workers.affinity import Affinity
 from chronicle.workers.handler import Handler
 from chronicle.workers.loader import Syncer
 from chronicle.workers.mailbox import Mailbox, emptied
@@ -93,12 +94,19 @@ class ThreadWorkers:
     def borrow(self, turn: Turn, fileno: int) -> None:  # noqa: ARG002 - a thread waits in the turn itself
         self._loan = loan = Loan(turn)
         switching = SwitchInterval(self._concurrency)
+        affinity = Affinity(self._threads, lambda: self._mailbox.taken)
+
+        def woke(lateness: float) -> None:
+            switching.judge(lateness)
+            affinity.judge()
+
         self._wake_one()
         try:
-            loan.wait(switching.judge)
+            loan.wait(woke)
         finally:
             self._loan = None
             switching.restore()
+            affinity.restore()
 
     def stop(self, patience: float) -> bool:
         self._over = True

@@ -46,8 +46,8 @@ OPTIONS: Final = (
         metavar="NAME",
         usual="chronicle",
         commands=_for("consume", "capture", "declare", "dlq"),
-        help="The consumer group. consume and declare create a missing one, which begins with the oldest entry "
-        "of the stream.",
+        help="The consumer group. consume and declare create a missing one, which begins with the oldest "
+        "entry of the stream.",
     ),
     BrokerOption(
         name="no_group",

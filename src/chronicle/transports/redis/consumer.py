@@ -217,9 +217,12 @@ class StreamTransport:
                 intake.plan(room, now)
         work.wire.flush()
         if not (ready and room):
-            poller.sleep(work.wire, now + min(timeout, self._upkeep.next_chore(now)))
-        work.serve()
-        intake.serve_bell()
+            seen = poller.sleep(work.wire, now + min(timeout, self._upkeep.next_chore(now)))
+            if work.wire.fileno() in seen:
+                work.serve()
+            else:
+                work.wire.look()
+            intake.serve_bell(came=bell.fileno() in seen)
         if intake.worn:
             self._bury()
         if self._verdicts.has_news:

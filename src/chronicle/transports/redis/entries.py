@@ -32,20 +32,20 @@ FROM_STREAM: Final = STREAM.encode()
 MOST_FIELDS: Final = 3000  # a script can pass on a few thousand arguments, and each field is two
 
 
-class Claim:
+class Claim(Lease):
     """What proves that an entry is ours: its id, and the delivery count that we gave it.
 
     Every claim of an entry raises or sets its count, so no proof is good twice; whoever took it over
     meanwhile has raised it. `pairs` are the fields as they came.
     """
 
-    __slots__ = ("count", "failed", "fresh", "id", "lease", "pairs", "trimmed", "uncounted")
+    __slots__ = ("count", "failed", "fresh", "id", "pairs", "trimmed", "uncounted")
 
     def __init__(self, id_: bytes, count: int, pairs: Sequence[bytes], now: float) -> None:
+        self.over = False
         self.id = id_
         self.count = count
         self.pairs = pairs
-        self.lease = Lease()
         self.fresh = now  # when the server last heard that it is in work
         self.trimmed = False  # its entry is gone from the stream: only we have its contents
         self.uncounted = 0  # tries that Redis no longer counts, because it was trimmed
@@ -76,7 +76,7 @@ def delivery_of(claim: Claim, stream: str, fields: tuple[bytes, ...]) -> Deliver
         timestamp=timestamp_of(id_),
         origin={"stream": stream, "id": id_},
         handle=claim,
-        lease=claim.lease,
+        lease=claim,
         open_envelope=open_envelope,
         raw_envelope=(pairs, fields),
         unread="" if body is not None else no_body(fields),

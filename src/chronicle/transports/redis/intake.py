@@ -218,9 +218,9 @@ class Intake:
             )
             self._notices.append(Notice(TRIMMED, logging.ERROR, text, {"count": len(gone)}))
 
-    def serve_bell(self) -> None:
+    def serve_bell(self, *, came: bool) -> None:
         """See whether something was added. Raises ConnectionLost."""
-        self._bell.serve()
+        self._bell.serve(came=came)
 
     def stop(self) -> None:
         """Nothing is read any more."""

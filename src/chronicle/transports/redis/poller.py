@@ -34,12 +34,13 @@ class Poller:
             self._heeded[wire.fileno()] = wanted
             self._epoll.modify(wire.fileno(), wanted)
 
-    def sleep(self, wire: Wire, deadline: float) -> int:
+    def sleep(self, wire: Wire, deadline: float) -> dict[int, int]:
         """Sleep until something comes or `wake`; what is left to send on this wire goes as soon as it can.
 
-        Returns what epoll says of that wire.
+        Returns what epoll says, by descriptor.
         """
-        descriptor, seen = wire.fileno(), 0
+        descriptor = wire.fileno()
+        seen: dict[int, int] = {}
         while True:
             if wire.writing:
                 self._epoll.modify(descriptor, self._heeded[descriptor] | select.EPOLLOUT)
@@ -51,8 +52,8 @@ class Poller:
             for ready, event in events:
                 if ready == self._waker.fileno():
                     self._waker.clear()
-                elif ready == descriptor:
-                    seen |= event
+                else:
+                    seen[ready] = seen.get(ready, 0) | event
                 awake = awake or bool(event & ~select.EPOLLOUT)
             if awake or monotonic() >= deadline:
                 return seen

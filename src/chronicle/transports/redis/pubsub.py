@@ -130,7 +130,7 @@ class PubSubTransport:
             return batch
         now = monotonic()
         live.look(now, listening=bool(room))
-        gone = poller.sleep(live.wire, now + timeout) & GONE
+        gone = poller.sleep(live.wire, now + timeout).get(live.wire.fileno(), 0) & GONE
         if gone and not room:
             # Nobody reads now, so nobody else would notice. What has come is kept (Rule 1).
             live.let_go()

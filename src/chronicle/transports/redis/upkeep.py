@@ -143,7 +143,7 @@ class Upkeep:
         for claim, count in gone:
             if claim.count == count and self._held.get(claim.id) is claim:
                 del self._held[claim.id]
-                claim.lease.end()
+                claim.end()
                 robbed += 1
             elif self._aside.get(claim.id) is claim:
                 del self._aside[claim.id]

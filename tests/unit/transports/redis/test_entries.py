@@ -133,8 +133,8 @@ def test_another_try_of_the_same_entry_has_a_proof_of_its_own() -> None:
     first.failed = NOW
     second = first.again(5.0)
     assert (second.id, second.count, second.pairs, second.failed) == (first.id, 2, first.pairs, NOW)
-    first.lease.end()
-    assert not second.lease.over
+    first.end()
+    assert not second.over
 
 
 # --- ids --------------------------------------------------------------------------------------------

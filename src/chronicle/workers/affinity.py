@@ -1,0 +1,96 @@
+"""Keeping worker threads on one CPU, where the system can (one_cpu.py decides when).
+
+Rule 1: only the threads of the workers are kept there, and only as long as they have the pump; then they may
+        use again what this process was given.
+Rule 2: nobody inherits it for long: a program that a syncer starts may use all CPUs from its start, a thread
+        that it starts as soon as the others may.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+from itertools import chain
+from resource import RUSAGE_SELF, getrusage
+from time import monotonic, process_time
+from typing import Any, Final
+
+from chronicle.workers.one_cpu import OneCpu, Pulse
+
+STARTS: Final = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
+
+_kept: dict[int, set[int]] = {}  # threads that are kept on one CPU, and which they may use otherwise
+
+
+class Affinity:
+    """The CPUs of these threads, judged anew with each pulse; `done` says how many messages were handled."""
+
+    def __init__(self, threads: Iterable[threading.Thread], done: Callable[[], int]) -> None:
+        self._threads = [thread.native_id for thread in threads if thread.native_id is not None]
+        self._done = done
+        self._cpus = _cpus() if len(self._threads) > 1 else set()
+        # Processes that were started together have numbers that follow one another, and begin apart.
+        self._choice = OneCpu(sorted(self._cpus), os.getpid())
+        self._cpu: int | None = None
+        self._last = self._look()
+
+    def judge(self) -> None:
+        """Keep the threads on one CPU or let them go, by what happened since the last time."""
+        if len(self._cpus) < 2:
+            return
+        before, now = self._last, self._look()
+        self._last = now
+        seconds, cpu, switches, done = (after - earlier for after, earlier in zip(now, before, strict=True))
+        chosen = self._choice.judge(Pulse(seconds, cpu, int(switches), int(done)))
+        if chosen != self._cpu:
+            self.restore()
+            if chosen is not None:
+                self._keep_on(chosen)
+
+    def restore(self) -> None:
+        """Let the threads use all CPUs again, then those that they have started meanwhile."""
+        if self._cpu is None:
+            return
+        one, self._cpu = {self._cpu}, None
+        for thread in chain(self._threads, _all_threads()):  # looked for when the others have been let go
+            _kept.pop(thread, None)
+            with suppress(OSError):  # it has ended
+                if os.sched_getaffinity(thread) == one:
+                    os.sched_setaffinity(thread, self._cpus)
+
+    def _keep_on(self, cpu: int) -> None:
+        _watch_for_children()
+        self._cpu = cpu
+        for thread in self._threads:
+            _kept[thread] = self._cpus
+            with suppress(OSError):  # forbidden, or that CPU was taken away: the next pulse shows no gain
+                os.sched_setaffinity(thread, {cpu})
+
+    def _look(self) -> tuple[float, float, float, float]:
+        return monotonic(), process_time(), getrusage(RUSAGE_SELF).ru_nvcsw, self._done()
+
+
+def _cpus() -> set[int]:
+    """What this process may use; nothing where that cannot be chosen."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
+
+
+def _all_threads() -> Iterator[int]:
+    with suppress(OSError):  # no /proc, or no descriptor left to read it with
+        yield from map(int, os.listdir("/proc/self/task"))
+
+
+@cache
+def _watch_for_children() -> None:
+    """See to rule 2 from now on: a hook like this cannot be removed."""
+    sys.addaudithook(_free_before_child)
+
+
+def _free_before_child(event: str, _arguments: tuple[Any, ...]) -> None:
+    if event in STARTS and (cpus := _kept.pop(threading.get_native_id(), None)):
+        with suppress(OSError):
+            os.sched_setaffinity(0, cpus)
