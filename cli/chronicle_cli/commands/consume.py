@@ -28,6 +28,7 @@ chronicle consume --queue orders --syncer shop/sync.py:Orders --schema json --co
 chronicle consume --queue cus.12.deliver --syncer my_crm:sync --until-empty --max-time 5m
 chronicle consume --queue orders --syncer shop/sync.py:Orders --on-failure retry:5 --retry-delay 5s,30s,5m
 chronicle consume --queue orders --syncer sync.py:run --schema json --declare --exchange shop --ttl 1h
+chronicle consume --url redis://localhost:6379/0 --queue orders --syncer shop/sync.py:Orders --schema json
 chronicle consume --queue cus.12.deliver --syncer my_crm:sync --capture handled.jsonl
 """
 

@@ -22,6 +22,8 @@ def schema_of(message: dict[str, Any]) -> str:
     if schema == EVENT:
         return EVENT
     if schema is None:
-        raise InvalidMessage(f"the message names no schema; {ACTION} and {EVENT} are understood")
+        raise InvalidMessage(
+            f"the message names no schema; {ACTION} and {EVENT} are understood, and --schema json takes any"
+        )
     named = f" {schema}" if isinstance(schema, str) and _HARMLESS.fullmatch(schema) else ""
     raise InvalidMessage(f"unknown schema{named}; {ACTION} and {EVENT} are understood")

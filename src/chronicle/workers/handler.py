@@ -11,6 +11,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
+from chronicle.core.deadletters.death import undead
 from chronicle.core.delivery import Delivery
 from chronicle.core.names import names_in
 from chronicle.core.outcome import Asked, Failed, Fatal, Invalid, Outcome, Revoked, Synced
@@ -105,8 +106,9 @@ class Handler:
         if not isinstance(before, dict):
             return before
         now = [message] if _differ(message, before) else []
-        # A lone surrogate is a key that no JSON text can have, so it cannot shadow one of the message's.
-        return {**before, "\udc00": [delivery.headers, delivery.properties, *now]}
+        # A lone surrogate is a key that no JSON text can have, so it cannot shadow one of the message's. What
+        # chronicle itself wrote about an earlier try is no secret: the same reason again must be readable.
+        return {**before, "\udc00": [undead(delivery.headers), delivery.properties, *now]}
 
     def _settlement(
         self, delivery: Delivery, outcome: Outcome, started: float, prepared: Prepared | None = None

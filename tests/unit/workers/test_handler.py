@@ -278,3 +278,15 @@ class TestSettlement:
         outcome: Outcome = settlement.outcome
         assert outcome == Failed("the syncer returned False")
         assert settlement.delivery.body == raw
+
+
+class TestAnotherTry:
+    @both
+    def test_the_same_reason_again_can_be_read(self, run: Run) -> None:
+        """D-21: what chronicle wrote about the try before is nothing of the message's."""
+        headers = {"x-chronicle-reason": "crm busy", "x-chronicle-attempts": 1, "trace": "dingsda4711"}
+        given = delivery(action(), envelope=Envelope(headers))
+        settlement = run(raising(Retry("crm busy")), given)
+        assert settlement.verdict.reason == "crm busy"
+        quoted = run(raising(Retry("crm busy with dingsda4711")), given)
+        assert "dingsda4711" not in quoted.verdict.reason

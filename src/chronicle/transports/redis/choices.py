@@ -37,7 +37,7 @@ OPTIONS: Final = (
         values=tuple(Mode),
         usual=Mode.STREAM,
         commands=_for("consume", "capture", "publish", "declare", "dlq"),
-        help="What the queue is. stream: entries are kept until they are acknowledged. pubsub: one or more "
+        help="What the queue is. stream: an entry waits until it is acknowledged. pubsub: one or more "
         "channels, separated by commas, patterns with *?[ allowed; at most once: what is published while "
         "nobody listens, or is not finished, is lost.",
     ),

@@ -157,12 +157,15 @@ class StreamTransport:
         now = monotonic()
         self._stopped = False
         self._acks.send_again()
+        self._acks.send(self._work)  # before anything is read
         self._upkeep.begin(self._work, self._consumer, self._token, now)
         self._intake.begin(self._work, self._bell, self._consumer, new_name=new_name, now=now)
         self._verdicts.begin(self._work, self._consumer)
         # The engine sends its own verdicts again; it has never heard of these.
         self._buried = [settlement for settlement in self._buried if settlement.fate is Fate.OPEN]
         self._verdicts.take_in(self._buried, connected=True)
+        if depth is not None:
+            self._upkeep.compare_trimmed(depth)
         self._was_there = True
         self._opened_at = now
         return depth.waits if depth is not None else None
@@ -301,6 +304,7 @@ class StreamTransport:
         if self._work is None:
             return
         self._intake.stop()
+        self._upkeep.look()  # for the last time
         self._finish_asking(min(patience, CLOSE_TIMEOUT))
         self._give_up_ready()
 

@@ -12,7 +12,7 @@ class Depth(NamedTuple):
     pending: int
     delayed: int  # they wait for another try
     orphaned: int  # pending, and their consumers are not alive
-    trimmed: int  # before the group had read them
+    trimmed: int  # ever, before the group had read them
     own: int  # pending under our own name
 
     @property

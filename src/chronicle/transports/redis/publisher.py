@@ -18,7 +18,7 @@ from chronicle.transports.redis.connection import Argument, Wire
 from chronicle.transports.redis.discovery import connect
 from chronicle.transports.redis.entries import PAST, pairs_of
 from chronicle.transports.redis.keys import check_slot
-from chronicle.transports.redis.topology import no_stream
+from chronicle.transports.redis.topology import no_stream, no_such_kind
 from chronicle.transports.seam import Connector, Outgoing, never, nothing
 from chronicle.transports.tls import tls_context
 
@@ -66,6 +66,8 @@ class RedisPublisher:
             (kind,) = map(wire.value, wire.ask(("TYPE", queue), stopping=self._stopping))
             if kind == b"none":
                 raise no_stream(wire, queue)
+            if kind != b"stream":
+                raise no_such_kind(wire, queue, kind)
         return wire
 
     def _command(self, message: Outgoing) -> tuple[Argument, ...]:

@@ -211,9 +211,10 @@ end
 """
 
 # How much there is for a group. KEYS: stream, waiting entries.
-# ARGV: group, our name, what a lease's name begins with, the milliseconds that the lease of a living one has
-# left Returns: unread (-1: some, but Redis cannot tell how many), pending, waiting, pending of consumers that
-# are not alive, how many were trimmed before the group read them, and our own pending ones.
+# ARGV: group, our name, what a lease's name begins with, the milliseconds that a living one's lease has left
+# Returns: unread (-1: some, but Redis cannot tell how many), pending, waiting, pending of consumers that are
+# not alive, how many were ever trimmed before the group read them (0 also where Redis cannot tell), and our
+# own pending ones.
 DEPTH: Final = (
     _FIELDS
     + """
@@ -234,17 +235,17 @@ end
 if not group then return redis.error_reply('NOGROUP there is no such group') end
 local stream = fields(redis.call('XINFO', 'STREAM', KEYS[1]))
 local read, length = group['last-delivered-id'], stream['length']
-local unread, trimmed = 0, 0
+local unread, known = 0, true
 if length > 0 and later(stream['last-entry'][1], read) then
   if later(stream['first-entry'][1], read) then
     unread = length
-    local added, seen = stream['entries-added'], group['entries-read']
-    if added and seen and stream['max-deleted-entry-id'] == '0-0' then
-      trimmed = math.max(0, added - length - seen)
-    end
   else
-    unread = group['lag'] or -1
+    unread, known = group['lag'] or -1, false
   end
+end
+local trimmed, added, seen = 0, stream['entries-added'], group['entries-read']
+if known and added and seen and stream['max-deleted-entry-id'] == '0-0' then
+  trimmed = math.max(0, added - unread - seen)
 end
 local orphaned, own = 0, 0
 for _, one in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do

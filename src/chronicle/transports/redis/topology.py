@@ -79,13 +79,17 @@ def check_kinds(wire: Wire, keys: Keys, stopping: Callable[[], bool], *, create_
     kinds = wire.ask(*(("TYPE", key) for key in wanted), stopping=stopping)
     for (key, kind), found in zip(wanted.items(), map(wire.value, kinds), strict=True):
         if found not in (kind, b"none"):
-            raise BrokerRefused(
-                f"{wire.address.place}: the key {key!r} is a {found.decode()}, not a "
-                f"{'sorted set' if kind == b'zset' else 'stream'}",
-                "rename that key, or choose another --queue",
-            )
+            raise no_such_kind(wire, key, found, "sorted set" if kind == b"zset" else "stream")
         if key == keys.stream and found == b"none" and not create_stream:
             raise no_stream(wire, keys.stream)
+
+
+def no_such_kind(wire: Wire, key: str, found: bytes, wanted: str = "stream") -> BrokerRefused:
+    """The error when a key is something else."""
+    return BrokerRefused(
+        f"{wire.address.place}: the key {key!r} is a {found.decode()}, not a {wanted}",
+        "rename that key, or choose another --queue",
+    )
 
 
 def no_stream(wire: Wire, stream: str) -> NoSuchQueue:

@@ -61,7 +61,7 @@ class Upkeep:
         self._held = held
         self._aside = aside
         self._notices = notices
-        self._trimmed = 0  # before they were read, so many are known of
+        self._trimmed: int | None = None  # before they were read, so many are known of
         self._told_at = -TELL
         self._now = 0.0
         self.name_taken = False
@@ -91,9 +91,7 @@ class Upkeep:
             self._dialogue.script(self._woke, scripts.PUT_BACK, keys, AT_ONCE, failed=self._did_not_wake)
         if now >= self._patrol_at:
             self._patrol_at = now + PATROL
-            keys = (self._keys.stream, self._keys.waiting)
-            arguments = (self._group, self._consumer, self._keys.lease(), ALIVE)
-            self._dialogue.script(self._saw, scripts.DEPTH, keys, *arguments, failed=self._no_group)
+            self.look()
 
     def is_sure(self, now: float) -> bool:
         """Whether the name must be ours."""
@@ -197,10 +195,22 @@ class Upkeep:
             text = f"entries in {self._keys.waiting} whose time has come cannot go back to the stream: {why}"
             self._notices.append(Notice(NOT_WOKEN, logging.ERROR, text))
 
+    def look(self) -> None:
+        """Look how the group is."""
+        keys = (self._keys.stream, self._keys.waiting)
+        arguments = (self._group, self._consumer, self._keys.lease(), ALIVE)
+        self._dialogue.script(self._saw, scripts.DEPTH, keys, *arguments, failed=self._no_group)
+
     def _saw(self, answer: Answer) -> None:
         depth = Depth(*answer)
-        trimmed = depth.trimmed
         self._own_pending(depth.own)
+        self.compare_trimmed(depth)
+
+    def compare_trimmed(self, depth: Depth) -> None:
+        """Tell what was trimmed before it was read; at the beginning, only what we would read next."""
+        trimmed = depth.trimmed
+        if self._trimmed is None:
+            self._trimmed = 0 if depth.unread else trimmed
         if trimmed > self._trimmed:
             lost = trimmed - self._trimmed
             text = (
