@@ -117,26 +117,9 @@ class StreamTransport:
     # --- opening ------------------------------------------------------------------------------------
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
-        self._let_go()
-        states.begin(self.machine)
-        try:
-            depth = self._open(stopping)
-        except BrokerRefused:
-            self._let_go()
-            self.machine.fire(RedisEvent.BUILD_ERR)
-            raise
-        except BaseException as error:
-            self._let_go()
-            if isinstance(error, BrokerError) and stopping():
-                return None  # the stop ended the wait
-            raise
-        if self._work is not None:
-            self.machine.fire(RedisEvent.DRIVER_OK)
-        return depth
+        return states.opened(self.machine, stopping, lambda: self._open(stopping), self._let_go)
 
     def _open(self, stopping: Callable[[], bool]) -> int | None:
-        if stopping():
-            return None
         wire = connect(
             self._address, self._keys.stream, self._context, name=self._connector.tag, stopping=stopping
         )
@@ -270,7 +253,7 @@ class StreamTransport:
             return None
         if self._intake.ready or self._intake.rereading:
             return False
-        self._finish_asking(CLOSE_TIMEOUT)
+        self._work.finish(CLOSE_TIMEOUT)
         # Between two questions only: an answer to an earlier one must not be taken for this one's.
         depth = None if self._work.wire.waiting else self._depth(self._work.wire, never, CLOSE_TIMEOUT)
         if depth is None:
@@ -305,7 +288,7 @@ class StreamTransport:
             return
         self._intake.stop()
         self._upkeep.look()  # for the last time
-        self._finish_asking(min(patience, CLOSE_TIMEOUT))
+        self._work.finish(min(patience, CLOSE_TIMEOUT))
         self._give_up_ready()
 
     def _give_up_ready(self) -> None:
@@ -315,17 +298,6 @@ class StreamTransport:
             if self._held.pop(claim.id, None) is not None:
                 self._verdicts.left.append(claim)
         self._intake.ready.clear()
-
-    def _finish_asking(self, patience: float) -> None:
-        """Wait for the answers that are under way. Raises ConnectionLost."""
-        work = self._work
-        assert work is not None
-        deadline = monotonic() + patience
-        work.wire.flush()
-        while work.wire.waiting and monotonic() < deadline:
-            work.wire.wait(min(0.25, deadline - monotonic()))
-            work.serve()
-            work.wire.flush()
 
     def close(self, why: Closing = Closing.SETTLED) -> None:
         if why is not Closing.LOST:
@@ -348,7 +320,7 @@ class StreamTransport:
                 self._give_back(work, left[start : start + BATCH])
             keys_ = (self._keys.stream, self._keys.lease(self._consumer))
             work.script(ignore, scripts.LEAVE, keys_, self._group, self._consumer, self._token, failed=ignore)
-            self._finish_asking(patience)
+            work.finish(patience)
 
     def _give_back(self, work: Dialogue, batch: list[Claim]) -> None:
         keys, mine = (self._keys.stream,), (self._group, self._consumer)

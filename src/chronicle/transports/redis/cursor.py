@@ -99,22 +99,7 @@ class CursorTransport:
     # --- opening ------------------------------------------------------------------------------------
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
-        self._let_go()
-        states.begin(self.machine)
-        try:
-            depth = None if stopping() else self._open(stopping)
-        except BrokerRefused:
-            self._let_go()
-            self.machine.fire(RedisEvent.BUILD_ERR)
-            raise
-        except BaseException as error:
-            self._let_go()
-            if isinstance(error, BrokerError) and stopping():
-                return None  # the stop ended the wait
-            raise
-        if self._work is not None:
-            self.machine.fire(RedisEvent.DRIVER_OK)
-        return depth
+        return states.opened(self.machine, stopping, lambda: self._open(stopping), self._let_go)
 
     def _open(self, stopping: Callable[[], bool]) -> int | None:
         stream, tag = self._keys.stream, self._connector.tag
@@ -251,7 +236,7 @@ class CursorTransport:
         work = self._work
         if work is None:
             return None
-        self._finish_asking(CLOSE_TIMEOUT)
+        work.finish(CLOSE_TIMEOUT)
         if self._held or work.wire.waiting:
             return False if self._held else None
         (newest,) = work.wire.ask(("EVAL", scripts.NEWEST, 1, self._keys.stream))
@@ -274,17 +259,6 @@ class CursorTransport:
             self._letters.hurry()
             self._intake.stop()
 
-    def _finish_asking(self, patience: float) -> None:
-        """Wait for the answers that are under way. Raises ConnectionLost."""
-        work = self._work
-        assert work is not None
-        deadline = monotonic() + patience
-        work.wire.flush()
-        while work.wire.waiting and monotonic() < deadline:
-            work.wire.wait(min(0.25, deadline - monotonic()))
-            work.wire.flush()
-            work.serve()
-
     def close(self, why: Closing = Closing.SETTLED) -> None:
         if why is not Closing.LOST:
             if self._begun:
@@ -300,7 +274,7 @@ class CursorTransport:
             with suppress(BrokerError):
                 for _ in range(2):  # one may be under way, and older
                     self._position.save(self._work)
-                    self._finish_asking(patience)
+                    self._work.finish(patience)
         if not self._position.is_saved:
             self._position.tell("the server did not confirm it in time")
 

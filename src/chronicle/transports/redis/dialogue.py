@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import TypeAlias
 
 from chronicle.errors import ConnectionLost
-from chronicle.transports.redis.connection import Answer, Argument, Wire
+from chronicle.transports.redis.connection import TURN, Answer, Argument, Wire
 
 Then: TypeAlias = Callable[[Answer], None]
 Failed: TypeAlias = Callable[[Exception], None]
@@ -51,6 +52,15 @@ class Dialogue:
             else:
                 raise self.end(answer)
         self.wire.look()
+
+    def finish(self, patience: float) -> None:
+        """Wait at most this long for the answers that are under way, and for those they lead to."""
+        deadline = monotonic() + patience
+        self.wire.flush()
+        while self.wire.waiting and (left := deadline - monotonic()) > 0:
+            self.wire.wait(min(TURN, left))
+            self.serve()
+            self.wire.flush()
 
     def end(self, error: Exception) -> ConnectionLost:
         """What to raise for an answer that ends the connection; a refusal shows itself at the next try."""

@@ -27,7 +27,7 @@ from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
 from chronicle.core.policy import not_kept
 from chronicle.core.settlement import Fate, Settlement
-from chronicle.errors import BrokerError, BrokerRefused, ConnectionLost
+from chronicle.errors import ConnectionLost
 from chronicle.transports.redis import states
 from chronicle.transports.redis.address import address_of
 from chronicle.transports.redis.choices import Mode
@@ -80,23 +80,8 @@ class PubSubTransport:
     # --- opening ------------------------------------------------------------------------------------
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
-        self._let_go()
-        states.begin(self.machine)
-        try:
-            if not stopping():
-                self._subscribe(stopping)
-        except BrokerRefused:
-            self._let_go()
-            self.machine.fire(RedisEvent.BUILD_ERR)
-            raise
-        except BaseException as error:
-            self._let_go()
-            if isinstance(error, BrokerError) and stopping():
-                return None  # the stop ended the wait
-            raise
-        if self._live is not None:
-            self.machine.fire(RedisEvent.DRIVER_OK)
-        return None
+        states.opened(self.machine, stopping, lambda: self._subscribe(stopping), self._let_go)
+        return None  # nobody knows how many wait
 
     def _subscribe(self, stopping: Callable[[], bool]) -> None:
         wire = connect_anywhere(self._address, self._context, name=self._connector.tag, stopping=stopping)

@@ -10,10 +10,12 @@ Rule 3 (D-10, D-11): two states are ours, because a stop drains: Draining and Cl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from chronicle.core.machine import Machine, Table
+from chronicle.errors import BrokerError, BrokerRefused
 from chronicle.transports.seam import Closing
 
 
@@ -83,6 +85,8 @@ REDIS: Final[Table] = {
     (Redis.CLOSED, RedisEvent.DEADLINE): Redis.CLOSED,
 }
 
+T = TypeVar("T")
+
 _ENDINGS: Final = {
     Closing.LOST: RedisEvent.RECV_ERR,
     Closing.SETTLED: RedisEvent.SETTLED,
@@ -90,11 +94,29 @@ _ENDINGS: Final = {
 }
 
 
-def begin(machine: Machine) -> None:
-    """A connection is about to be made, for the first time or again."""
+def opened(
+    machine: Machine, stopping: Callable[[], bool], attempt: Callable[[], T], let_go: Callable[[], None]
+) -> T | None:
+    """What the attempt to connect comes to; None if it was called off. When it fails, all is let go."""
+    let_go()
     if machine.can(RedisEvent.BACKOFF):
         machine.fire(RedisEvent.BACKOFF)
     machine.fire(RedisEvent.INITIALIZE)
+    if stopping():
+        return None
+    try:
+        result = attempt()
+    except BrokerRefused:
+        let_go()
+        machine.fire(RedisEvent.BUILD_ERR)
+        raise
+    except BaseException as error:
+        let_go()
+        if isinstance(error, BrokerError) and stopping():
+            return None  # the stop ended a wait
+        raise
+    machine.fire(RedisEvent.DRIVER_OK)
+    return result
 
 
 def receiving(machine: Machine) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from chronicle.core.machine import Machine
+from chronicle.errors import BrokerRefused, BrokerUnreachable
 from chronicle.transports.redis import states
 from chronicle.transports.redis.states import EVERYDAY, REDIS, Redis, RedisEvent
-from chronicle.transports.seam import Closing
+from chronicle.transports.seam import Closing, never, nothing
 
 WORKING = (Redis.RECEIVING, Redis.EXECUTING, Redis.COMPLETED, Redis.IDLE)
 
@@ -87,8 +88,7 @@ def test_a_life() -> None:
     """Connected, two messages, a loss, a reconnect, a stop."""
     seen: list[str] = []
     machine = Machine(REDIS, Redis.CLOSED, lambda _before, after, _event: seen.append(after))
-    states.begin(machine)
-    machine.fire(RedisEvent.DRIVER_OK)
+    assert states.opened(machine, never, lambda: 7, nothing) == 7
     states.receiving(machine)
     states.received(machine)
     states.received(machine)  # more of them while the first is in work
@@ -97,8 +97,7 @@ def test_a_life() -> None:
     states.receiving(machine)
     states.end(machine, Closing.LOST)
     states.end(machine, Closing.LOST)  # may be told twice
-    states.begin(machine)
-    machine.fire(RedisEvent.DRIVER_OK)
+    states.opened(machine, never, lambda: 7, nothing)
     states.end(machine, Closing.SETTLED)
     states.end(machine, Closing.SETTLED)
     assert seen == [
@@ -109,7 +108,25 @@ def test_a_life() -> None:
 
 def test_a_start_that_was_refused_ends_as_well() -> None:
     machine = Machine(REDIS, Redis.CLOSED)
-    states.begin(machine)
-    machine.fire(RedisEvent.BUILD_ERR)
+    gone: list[str] = []
+
+    def attempt() -> None:
+        raise BrokerRefused("no")
+
+    with pytest.raises(BrokerRefused):
+        states.opened(machine, never, attempt, lambda: gone.append("let go"))
+    assert (machine.state, gone) == (Redis.BUILD_FAILED, ["let go", "let go"])
     states.end(machine, Closing.DEADLINE)
     assert machine.state == Redis.CLOSED
+
+
+def test_a_start_that_was_called_off_is_no_failure() -> None:
+    machine = Machine(REDIS, Redis.CLOSED)
+    assert states.opened(machine, lambda: True, lambda: 7, nothing) is None
+    stops = iter((False, True))
+
+    def attempt() -> None:
+        raise BrokerUnreachable("the stop ended the wait")
+
+    states.end(machine, Closing.LOST)
+    assert states.opened(machine, lambda: next(stops), attempt, nothing) is None
