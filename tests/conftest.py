@@ -6,6 +6,7 @@ Rule: nothing starts before the first test that asks for it, and tests of the pu
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,6 +31,11 @@ from support.redis_sentinels import Sentinels
 from support.redis_server import RedisServer
 
 pytest_plugins = ["support.evidence", "support.scheduling", "support.watchdog"]
+
+# A shell that runs the tests in the background ignores these, and every command they start would inherit it.
+for _ignored in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_ignored) is signal.SIG_IGN:
+        signal.signal(_ignored, signal.default_int_handler if _ignored is signal.SIGINT else signal.SIG_DFL)
 
 BROKERS: Final = frozenset(
     {

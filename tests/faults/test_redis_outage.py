@@ -89,6 +89,7 @@ def test_consumers_outlive_a_server_that_keeps_its_data(
     wait_for_lines(process, "connection.retry", 3)
     assert process.running
     server.start()
+    wait_for_lines(process, "consumer.ready", 2)  # a stop before that leaves acknowledgements unconfirmed
     finish(campaign, process, server)
     assert_one_line_per_try(process)
     assert_nothing_lost(campaign, repeats=0)
