@@ -52,6 +52,9 @@ def test_what_was_trimmed_under_a_consumer_is_told_before_it_ends(
     redis_server: RedisServer, stream: str
 ) -> None:
     """S8: also when it has read to the end by then, and ends before its next look."""
+    with redis_server.client() as client:
+        if int(client.info("server")["redis_version"].split(".")[0]) >= 8:
+            pytest.skip("Redis 8 counts what was trimmed as read, so only a look before that can tell")
     transport = consumer(redis_server, stream)
     handle(transport, 10)
     trim(redis_server, stream, 5)
