@@ -10,7 +10,7 @@ Rule 3: chronicle's own fields are the headers of core/deadletters/death.py, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from chronicle.core.deadletters.death import ATTEMPTS, FIRST, LAST, MOST, REDRIVES, failed
@@ -166,9 +166,7 @@ def described(delivery: Delivery, reason: str, *, consumer: str, group: str, now
     facts = failed(delivery, reason, consumer, now)
     first = min(facts[FIRST], claim.failed or facts[FIRST])
     facts |= {FIRST: first, ORIGIN: delivery.origin["id"], **meant_for(delivery.queue, group)}
-    own = {name.encode(): _encoded(value) for name, value in facts.items()}
-    kept = [pair for pair in pairs_in(claim) if pair[0] not in own]
-    return [part for pair in (*kept, *own.items()) for part in pair]
+    return _with(claim, facts)
 
 
 def meant_for(stream: str, group: str) -> dict[str, str]:
@@ -178,7 +176,12 @@ def meant_for(stream: str, group: str) -> dict[str, str]:
 
 def restored(claim: Claim, stream: str, group: str) -> list[bytes]:
     """The fields of an entry that is put on its stream again, because it was trimmed."""
-    own = {name.encode(): value.encode() for name, value in meant_for(stream, group).items()}
+    return _with(claim, meant_for(stream, group))
+
+
+def _with(claim: Claim, facts: Mapping[str, Any]) -> list[bytes]:
+    """The fields as they came, but for those that these facts replace."""
+    own = {name.encode(): _encoded(value) for name, value in facts.items()}
     kept = [pair for pair in pairs_in(claim) if pair[0] not in own]
     return [part for pair in (*kept, *own.items()) for part in pair]
 

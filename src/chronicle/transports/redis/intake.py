@@ -66,7 +66,6 @@ class Intake:
         self._keys = keys
         self._group = group
         self._fields = choices.fields
-        self._start = choices.start
         self._claim_after = round(choices.claim_idle * 1000)
         self._sweep_every = min(max(choices.claim_idle / 2, SWEEP[0]), SWEEP[1])
         self._window = Window(prefetch)

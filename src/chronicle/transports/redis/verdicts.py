@@ -76,11 +76,6 @@ class Verdicts:
         self._asked.clear()
         self._refusals.clear()
 
-    @property
-    def open(self) -> bool:
-        """Whether a verdict waits for its answer."""
-        return bool(self._asked)
-
     def take_in(self, work: Sequence[Settlement], *, connected: bool) -> None:
         """Begin to carry these out."""
         held, acked = self._held, []
