@@ -33,7 +33,9 @@ from chronicle.transports.kafka.metadata import ROOM
 from chronicle.transports.kafka.offsets import Bounds, bounds_of
 from chronicle.transports.kafka.states import KafkaEvent
 
-TURN: Final = 0.05  # seconds that a poll waits, and so the longest that a commit or a letter waits for its turn
+TURN: Final = (
+    0.05  # seconds that a poll waits, and so the longest that a commit or a letter waits for its turn
+)
 SHORT: Final = 0.005  # … while letters wait for their confirmation
 READ_AHEAD: Final = 500  # records
 READ_AHEAD_BYTES: Final = 4_000_000

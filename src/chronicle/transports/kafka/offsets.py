@@ -75,3 +75,20 @@ def bounds_of(
         number = one.partition
         found.append(Bounds(number, starts[number], ends[number], offset, one.metadata or ""))
     return found
+
+
+def place_group(consumer: Consumer, topic: str, numbers: Sequence[int], start: int) -> None:
+    """Where a group without any offsets begins, committed before it reads anything.
+
+    So a partition that is added later is read from its beginning, and so is everything that comes between
+    this run and the next. Raises KafkaException.
+    """
+    partitions = [TopicPartition(topic, number) for number in numbers]
+    if start == BEGIN or any(one.offset >= 0 for one in consumer.committed(partitions, ANSWER_TIMEOUT)):
+        return
+    begin = offsets_at(consumer, topic, numbers, start)
+    late = offsets_at(consumer, topic, [number for number in numbers if begin[number] < 0], END)
+    places = [TopicPartition(topic, number, late.get(number, begin[number])) for number in numbers]
+    for answer in consumer.commit(offsets=places, asynchronous=False) or ():
+        if answer.error is not None:
+            raise KafkaException(answer.error)
