@@ -322,7 +322,7 @@ class Client:
 
     def _offsets(self, commits: Sequence[Commit]) -> list[TopicPartition]:
         return [
-            TopicPartition(self._topic, part.number, position.offset, metadata=position.metadata or None)
+            TopicPartition(self._topic, part.number, position.offset, metadata=position.metadata)
             for part, position in commits
         ]
 

@@ -28,7 +28,7 @@ from chronicle.transports.kafka import states
 from chronicle.transports.kafka.address import address_of, consumer_config, producer_config
 from chronicle.transports.kafka.assignment import Assignment, Record
 from chronicle.transports.kafka.chatter import Chatter
-from chronicle.transports.kafka.choices import choices_of
+from chronicle.transports.kafka.choices import choices_of, dead_letter_topic
 from chronicle.transports.kafka.client import Client
 from chronicle.transports.kafka.letters import Letters
 from chronicle.transports.kafka.offsets import END, bounds_of, offsets_at, place_group
@@ -93,7 +93,7 @@ class KafkaTransport:
         self._assignment = Assignment(topic)
         self._letters = Letters(
             lambda alone: self._producer(alone, chatter),
-            f"{topic}.dlq",
+            dead_letter_topic(topic),
             connector.tag,
             self.notices,
             self._was_confirmed,
