@@ -33,6 +33,7 @@ class MemoryTransport:
     """One queue of messages that are already here, as the engine sees it."""
 
     promises = Promises("memory", delays=True, counts=True)
+    away = 0.0
 
     def __init__(
         self,
@@ -137,8 +138,6 @@ class MemoryTransport:
         if settlement.verdict.action is Action.DEAD_LETTER and self._on_dead_letter is not None:
             self._on_dead_letter(settlement)
         elif settlement.verdict.action in (Action.REQUEUE, Action.RETRY):
-            again = copy.copy(settlement.delivery)
-            again.redelivered = True
-            again.counted += 1
+            again = settlement.delivery.again(round(time.time() * 1000))
             delay = settlement.verdict.delay or 0.0
             heapq.heappush(self._later, (self._clock() + delay, next(self._order), again))
