@@ -125,6 +125,8 @@ def client_config(address: Address, tls: Tls, tag: str) -> dict[str, Any]:
         "client.id": "".join(sign if "!" <= sign <= "~" else "-" for sign in tag),
         "log.connection.close": False,  # brokers close what is idle for ten minutes: no news
         "socket.keepalive.enable": True,
+        "reconnect.backoff.ms": 50,  # R-002-22
+        "reconnect.backoff.max.ms": 1000,
         "enable.metrics.push": False,  # what a client does here is nobody else's business, unless asked for
         **address.settings,
         "bootstrap.servers": address.place,
@@ -163,6 +165,7 @@ def producer_config(address: Address, tls: Tls, tag: str) -> dict[str, Any]:
     """What a producer is made with (K5): confirmed by all replicas in sync, in order, none twice."""
     return {
         "linger.ms": 5,
+        "partitioner": "murmur2_random",  # Java's: a key is in the partition where other producers put it
         **client_config(address, tls, tag),
         "acks": "all",
         "enable.idempotence": True,

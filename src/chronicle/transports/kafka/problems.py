@@ -28,6 +28,8 @@ from chronicle.transports.tls import UNTRUSTED, tls_refused
 
 T = TypeVar("T")
 
+# A listener that expects TLS, or a login, closes other connections without a word.
+HUNG_UP: Final = "the broker closes the connection; does that port want TLS (kafka+ssl://) or a login?"
 TLS_PORT: Final = "kafka+ssl needs a listener with TLS, often 9093"
 DECLARE: Final = "check --queue, or create it: chronicle declare, or --declare"
 RIGHTS: Final = "docs/kafka.md lists the permissions that a user needs"
@@ -112,6 +114,7 @@ class Witness:
     def __init__(self, address: Address) -> None:
         self.refused: BrokerRefused | None = None
         self.fatal: KafkaError | None = None
+        self.down = False  # whether all known brokers were away at once
         self._address = address
         self._why = ""
 
@@ -119,16 +122,18 @@ class Witness:
         if error.fatal():
             self.fatal = self.fatal or error
             return
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self.down = True
+            return
         self.refused = self.refused or refusal(error, self._address)
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._why:
-            self._why = reason(error)
+        self._why = reason(error)
 
     def problem(self, error: KafkaError, topic: str = "", group: str = "") -> ChronicleError:
         """What a question's own error means, in the light of what was heard meanwhile."""
         if self.refused is not None and error.code() in PASSING:
             return self.refused
-        if self._why and error.code() in (KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
-            return BrokerUnreachable(f"{self._address.place}: {self._why}")
+        if error.code() in (KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
+            return self.silence()
         return problem_of(error, self._address, topic=topic, group=group)
 
     def look(self) -> None:
@@ -140,7 +145,8 @@ class Witness:
 
     def silence(self) -> BrokerUnreachable:
         """There was no answer: why, as far as is known."""
-        return BrokerUnreachable(f"{self._address.place}: {self._why or 'no answer in time'}")
+        why = self._why or (HUNG_UP if self.down else PASSING[KafkaError._TIMED_OUT])
+        return BrokerUnreachable(f"{self._address.place}: {why}")
 
 
 def problem_of(
@@ -223,7 +229,7 @@ def reason(error: KafkaError) -> str:
         if words in text:
             return words.lower()
     if error.code() == KafkaError._TRANSPORT and "Disconnected" in text:
-        return "the broker closed the connection; does it want TLS (kafka+ssl) or a login?"
+        return "the broker closed the connection"
     return PASSING.get(error.code(), f"the client reported {error.name()}")
 
 
