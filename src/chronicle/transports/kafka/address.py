@@ -139,6 +139,11 @@ def client_config(address: Address, tls: Tls, tag: str) -> dict[str, Any]:
     if login:
         config[MECHANISM] = login
     if login in BY_PASSWORD:
+        if not address.password:
+            raise SettingError(
+                "the URL has a user and there is no password",
+                "put it in CHRONICLE_PASSWORD, or in the file that CHRONICLE_PASSWORD_FILE names",
+            )
         config |= {"sasl.username": address.user, "sasl.password": address.password}
     if address.tls:
         config |= _files(tls)
@@ -201,11 +206,6 @@ def _check_login(address: Address) -> None:
     if address.user and mechanism not in BY_PASSWORD:
         raise SettingError(
             f"{MECHANISM} does not go with a user in the URL", f"it takes {', '.join(BY_PASSWORD)}"
-        )
-    if address.user and not address.password:
-        raise SettingError(
-            "the URL has a user and there is no password",
-            "put it in CHRONICLE_PASSWORD, or in the file that CHRONICLE_PASSWORD_FILE names",
         )
     if mechanism in BY_PASSWORD and not address.user:
         raise SettingError(

@@ -23,7 +23,6 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
-from chronicle.core.notice import Notice
 from chronicle.errors import BrokerRefused, BrokerUnreachable
 from chronicle.transports.kafka.address import Address, address_of, client_config
 from chronicle.transports.kafka.chatter import Chatter
@@ -41,7 +40,7 @@ class Topic:
     """A topic as it is."""
 
     name: str
-    partitions: int
+    partitions: tuple[int, ...]  # their numbers
     replication: int
     allowed: frozenset[AclOperation] | None  # what this user may do; None: the brokers do not say
 
@@ -57,7 +56,7 @@ class Admin:
             AdminClient,
             {**client_config(self.address, connector.tls, connector.tag), "error_cb": self._witness},
             self.address,
-            logger=Chatter(deque[Notice](maxlen=1), self.address),
+            logger=Chatter(self.address, deque(maxlen=1)),
         )
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
@@ -159,7 +158,7 @@ def _topic(described: TopicDescription) -> Topic:
     allowed: Any = described.authorized_operations  # its stub says less than it is
     return Topic(
         described.name,
-        len(described.partitions),
+        tuple(sorted(partition.id for partition in described.partitions)),
         min((len(partition.replicas) for partition in described.partitions), default=0),
         frozenset(allowed) if allowed else None,
     )

@@ -30,7 +30,7 @@ class Chatter:
     """Takes a client's lines: give it to the client as its `logger`."""
 
     def __init__(
-        self, notices: deque[Notice], address: Address, clock: Callable[[], float] = monotonic
+        self, address: Address, notices: deque[Notice], clock: Callable[[], float] = monotonic
     ) -> None:
         self._notices = notices
         self._masked = address.masked

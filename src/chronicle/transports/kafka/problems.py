@@ -134,14 +134,14 @@ class Witness:
             return self.refused
         if error.code() in (KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
             return self.silence()
-        return problem_of(error, self._address, topic=topic, group=group)
+        return explained(error, self._address, topic=topic, group=group)
 
     def look(self) -> None:
         """Raise what no further wait can change."""
         if self.refused is not None:
             raise self.refused
         if self.fatal is not None:
-            raise problem_of(self.fatal, self._address)
+            raise explained(self.fatal, self._address)
 
     def silence(self) -> BrokerUnreachable:
         """There was no answer: why, as far as is known."""
@@ -149,7 +149,7 @@ class Witness:
         return BrokerUnreachable(f"{self._address.place}: {why}")
 
 
-def problem_of(
+def explained(
     error: KafkaError | KafkaException, address: Address, *, topic: str = "", group: str = ""
 ) -> ChronicleError:
     """The error as something to raise: a refusal, a client that has failed for good, or brokers away."""

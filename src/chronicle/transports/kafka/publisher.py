@@ -16,12 +16,11 @@ from typing import Any, Final, Self
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from chronicle.core.body import parse
-from chronicle.core.notice import Notice
 from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost, InvalidMessage
 from chronicle.transports.kafka.address import address_of, producer_config
 from chronicle.transports.kafka.chatter import Chatter
 from chronicle.transports.kafka.choices import choices_of
-from chronicle.transports.kafka.problems import PASSING, Witness, built, error_in, problem_of, reason
+from chronicle.transports.kafka.problems import PASSING, Witness, built, error_in, explained, reason
 from chronicle.transports.kafka.records import Headers, record_of
 from chronicle.transports.kafka.topology import check_target
 from chronicle.transports.seam import Connector, Outgoing, never, nothing
@@ -144,7 +143,7 @@ class KafkaPublisher:
             case code if code in PASSING:
                 refused = self._witness.refused
                 return refused or ConnectionLost(f"{where}: {reason(error)}")
-        return problem_of(error, self._address, topic=queue)
+        return explained(error, self._address, topic=queue)
 
     def _connect(self, stopping: Callable[[], bool]) -> Producer:
         """Check the topic, and make a producer for records of its size."""
@@ -163,7 +162,7 @@ class KafkaPublisher:
             Producer,
             {**config, "error_cb": self._witness},
             self._address,
-            logger=Chatter(deque[Notice](maxlen=1), self._address),
+            logger=Chatter(self._address, deque(maxlen=1)),
         )
         return self._producer
 

@@ -11,6 +11,7 @@ Rule 3 (K5): a consumer does not start unless both exist and this user may use t
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from time import monotonic, sleep
 from typing import Final
@@ -45,7 +46,7 @@ def planned(connector: Connector) -> tuple[Step, ...]:
     )
 
 
-def declare(connector: Connector, stopping: Callable[[], bool] = never) -> tuple[tuple[Step, Done], ...]:
+def make_topics(connector: Connector, stopping: Callable[[], bool] = never) -> tuple[tuple[Step, Done], ...]:
     """Create what is missing of the two topics; BrokerRefused when one is there in another shape."""
     main, letters = planned(connector)
     choices = choices_of(connector.choices, connector.queue)
@@ -67,16 +68,18 @@ def declare(connector: Connector, stopping: Callable[[], bool] = never) -> tuple
         config = {RETENTION: FOR_EVER}
         if limit.isdigit():
             config[LARGEST] = str(min(int(limit) + HEADERS_ROOM, 2**31 - 1))
-        made_letters = admin.create(dead_letters, topic.partitions, choices.replication, config)
+        made_letters = admin.create(dead_letters, len(topic.partitions), choices.replication, config)
     if made_main or made_letters:
         _appeared(admin, dead_letters, stopping)
     return (main, _done(made_main)), (letters, _done(made_letters))
 
 
-def check_topics(connector: Connector, stopping: Callable[[], bool] = never) -> tuple[Notice, ...]:
-    """Check that a consumer finds what it needs; what an operator should know about it.
+def check_topics(
+    connector: Connector, stopping: Callable[[], bool], notices: deque[Notice]
+) -> tuple[int, ...]:
+    """Check that a consumer finds what it needs; the numbers of the topic's partitions.
 
-    Raises NoSuchQueue when a topic is missing, BrokerRefused when this user may not use one,
+    What an operator should know about it goes to `notices`. Raises NoSuchQueue when a topic is missing, BrokerRefused when this user may not use one,
     BrokerUnreachable when there is no answer.
     """
     queue, dead_letters = connector.queue, dead_letter_topic(connector.queue)
@@ -95,7 +98,8 @@ def check_topics(connector: Connector, stopping: Callable[[], bool] = never) -> 
             "create it: chronicle declare, or --declare",
         )
     _check_right(where, there[dead_letters], AclOperation.WRITE, "write to")
-    return tuple(_doubts(queue, dead_letters, admin.settings((queue, dead_letters))))
+    notices.extend(_doubts(queue, dead_letters, admin.settings((queue, dead_letters))))
+    return there[queue].partitions
 
 
 def check_target(connector: Connector, stopping: Callable[[], bool] = never) -> int | None:
@@ -117,7 +121,7 @@ def _conflicts(there: Mapping[str, Topic], queue: str, choices: Choices) -> Iter
     topic = there.get(queue)
     if topic is not None:
         asked = {"partitions": choices.partitions, "copies": choices.replication}
-        found = {"partitions": topic.partitions, "copies": topic.replication}
+        found = {"partitions": len(topic.partitions), "copies": topic.replication}
         for what, number in asked.items():
             if number is not None and number != found[what]:
                 yield f"topic {queue} has {found[what]} {what}, but {number} were asked for"
