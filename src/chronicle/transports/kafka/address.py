@@ -21,7 +21,6 @@ from chronicle.errors import SettingError
 from chronicle.transports.hosts import is_loopback
 from chronicle.transports.kafka.refused import refuse
 from chronicle.transports.seam import Tls
-from chronicle.transports.tls import tls_context
 
 SCHEMES: Final = ("kafka", "kafka+ssl")
 SECURE: Final = ("kafka+ssl",)
@@ -178,6 +177,8 @@ def producer_config(address: Address, tls: Tls, tag: str) -> dict[str, Any]:
 
 
 def _files(tls: Tls) -> dict[str, str]:
+    from chronicle.transports.tls import tls_context  # no URL is checked with it
+
     tls_context(tls)  # for its complaints: librdkafka reads the same files and says less
     files = {"ssl.endpoint.identification.algorithm": "https"}
     if tls.ca:

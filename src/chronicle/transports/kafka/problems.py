@@ -33,7 +33,7 @@ HUNG_UP: Final = "the broker closes the connection; does that port want TLS (kaf
 TLS_PORT: Final = "kafka+ssl needs a listener with TLS, often 9093"
 DECLARE: Final = "check --queue, or create it: chronicle declare, or --declare"
 RIGHTS: Final = "docs/kafka.md lists the permissions that a user needs"
-OFFERED: Final = re.compile(r"supported mechanisms: ([A-Z0-9,-]{1,200})")
+OFFERED: Final = re.compile(r"supported mechanisms: ([-,0-9A-Z]{1,200})")
 # librdkafka's description of a setting that is wrong: which one.
 NAMED: Final = re.compile(r"[\"`]([a-z0-9._]{1,80})[\"`]")
 MADE: Final = re.compile(r"\AFailed to create [a-z ]+: ")

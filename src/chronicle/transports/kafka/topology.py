@@ -79,8 +79,8 @@ def check_topics(
 ) -> tuple[int, ...]:
     """Check that a consumer finds what it needs; the numbers of the topic's partitions.
 
-    What an operator should know about it goes to `notices`. Raises NoSuchQueue when a topic is missing, BrokerRefused when this user may not use one,
-    BrokerUnreachable when there is no answer.
+    What an operator should know about it goes to `notices`. Raises NoSuchQueue when a topic is missing,
+    BrokerRefused when this user may not use one, BrokerUnreachable when there is no answer.
     """
     queue, dead_letters = connector.queue, dead_letter_topic(connector.queue)
     admin = Admin(connector, stopping)
