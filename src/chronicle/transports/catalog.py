@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # plans are made by few commands
 RECORDS: Final = (
     "chronicle.transports.rabbitmq.broker",
     "chronicle.transports.redis.broker",
+    "chronicle.transports.kafka.broker",
     "chronicle.transports.local.broker",
 )
 
