@@ -56,7 +56,7 @@ UNIT: Final = Path(__file__).parent / "unit"
 
 def pytest_report_header() -> str:
     problem = why_not()
-    return f"kafka: librdkafka's mock, for {problem}" if problem else "kafka: a real one"
+    return f"kafka: librdkafka's mock, because {problem}" if problem else "kafka: a real one"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
