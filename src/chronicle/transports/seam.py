@@ -163,7 +163,7 @@ class Transport(Protocol):
     def away(self) -> float:
         """For how many seconds the broker has been out of reach while the client reconnects by itself.
 
-        0.0 when it is there, and for a transport that raises ConnectionLost instead.
+        0.0 when it is there, when the transport is closed, and where ConnectionLost is raised instead.
         """
 
     def open(self, stopping: Callable[[], bool]) -> int | None:

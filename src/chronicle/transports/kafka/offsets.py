@@ -8,6 +8,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from chronicle.transports.kafka.choices import Edge, Start
 from chronicle.transports.kafka.metadata import read
 
 ANSWER_TIMEOUT: Final = 10.0  # seconds
@@ -77,16 +78,24 @@ def bounds_of(
     return found
 
 
-def place_group(consumer: Consumer, topic: str, numbers: Sequence[int], start: int) -> None:
+def time_of(start: Start | None) -> int:
+    """What to ask the brokers for, to begin there."""
+    if start is None or start is Edge.START:
+        return BEGIN
+    return END if start is Edge.END else start
+
+
+def place_group(consumer: Consumer, topic: str, numbers: Sequence[int], start: Start | None) -> None:
     """Where a group without any offsets begins, committed before it reads anything.
 
     So a partition that is added later is read from its beginning, and so is everything that comes between
     this run and the next. Raises KafkaException.
     """
     partitions = [TopicPartition(topic, number) for number in numbers]
-    if start == BEGIN or any(one.offset >= 0 for one in consumer.committed(partitions, ANSWER_TIMEOUT)):
+    time = time_of(start)
+    if time == BEGIN or any(one.offset >= 0 for one in consumer.committed(partitions, ANSWER_TIMEOUT)):
         return
-    begin = offsets_at(consumer, topic, numbers, start)
+    begin = offsets_at(consumer, topic, numbers, time)
     late = offsets_at(consumer, topic, [number for number in numbers if begin[number] < 0], END)
     places = [TopicPartition(topic, number, late.get(number, begin[number])) for number in numbers]
     for answer in consumer.commit(offsets=places, asynchronous=False) or ():
