@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
-from chronicle.errors import BrokerRefused, BrokerUnreachable, ChronicleError
+from chronicle.errors import BrokerRefused, ChronicleError
 from chronicle.transports.kafka.address import Address, address_of, client_config
 from chronicle.transports.kafka.chatter import Chatter
 from chronicle.transports.kafka.problems import RIGHTS, Witness, built, error_in, no_topic
@@ -158,11 +158,10 @@ class Admin:
             except TimeoutError:
                 self._client.poll(0)
                 self._witness.look()
-                if self._stopping():
-                    raise BrokerUnreachable(
-                        f"{self.address.place}: stopped before there was an answer"
-                    ) from None
-                if monotonic() - asked > (DOWN_TIMEOUT if self._witness.down else ANSWER_TIMEOUT + 1.0):
+                waited = monotonic() - asked
+                if self._stopping() or waited > (
+                    DOWN_TIMEOUT if self._witness.down else ANSWER_TIMEOUT + 1.0
+                ):
                     raise self._witness.silence() from None
             finally:
                 if future.done():
