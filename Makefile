@@ -51,7 +51,7 @@ lock: $(READY) ## pin every dependency with its hashes again
 		{ echo "Lock again under Python 3.11.2 or older 3.11: make clean lock PYTHON=/usr/bin/python3" >&2; exit 1; }
 
 clean: ## remove what was set up and built
-	rm -rf .venv .failed-tests .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build benchmarks/.envs
+	rm -rf .venv .kafka .kafka.half .failed-tests .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build benchmarks/.envs
 	@MATRIX="$(MATRIX)" sh tests/matrix.sh remove
 
 $(READY): requirements.lock pyproject.toml

@@ -17,12 +17,19 @@ import pytest
 from chronicle.telemetry.redaction import KNOWN
 from support.fixtures import (
     FOREIGN,
+    KAFKA_USERS,
     Broker,
+    Kafka,
     StartChronicle,
     StartCluster,
+    StartKafka,
     StartRedis,
     StartSentinels,
+    skip_without_kafka,
 )
+from support.kafka_mock import KafkaMock
+from support.kafka_server import KafkaServer, why_not
+from support.kafka_trio import KafkaTrio
 from support.process import ChronicleProcess
 from support.queues import Queues
 from support.rabbit import RabbitNode
@@ -41,9 +48,15 @@ BROKERS: Final = frozenset(
     {
         "rabbit", "redis_server", "private_redis",
         "redis_sentinels", "private_sentinels", "redis_cluster", "private_cluster",
+        "kafka", "private_kafka", "kafka_trio",
     }
 )  # fmt: skip
 UNIT: Final = Path(__file__).parent / "unit"
+
+
+def pytest_report_header() -> str:
+    problem = why_not()
+    return f"kafka: librdkafka's mock, because {problem}" if problem else "kafka: a real one"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -142,6 +155,57 @@ def private_cluster() -> Iterator[StartCluster]:
             return started.enter_context(Cluster(**wanted)).start()
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def _kafkas() -> Iterator[list[KafkaServer | KafkaMock]]:
+    """The Kafka of this process, once a test has asked for it."""
+    places: list[KafkaServer | KafkaMock] = []
+    yield places
+    for place in places:
+        place.close()
+
+
+@pytest.fixture
+def kafka(_kafkas: list[KafkaServer | KafkaMock]) -> Iterator[Kafka]:
+    """A Kafka without topics, all for this test: it may stop, freeze and kill the server.
+
+    It has every kind of port, and the users of KAFKA_USERS. Whoever breaks it brings it back; if a test
+    fails on the way, the next one gets another server.
+    """
+    if not (_kafkas and _kafkas[-1].is_ready):
+        while _kafkas:
+            _kafkas.pop().close()
+        _kafkas.append(KafkaMock() if why_not() else KafkaServer(tls=True, users=KAFKA_USERS).start())
+    place = _kafkas[-1]
+    yield Kafka(place)
+    if place.is_ready:
+        place.tidy()
+
+
+@pytest.fixture(scope="module")
+def private_kafka() -> Iterator[StartKafka]:
+    """Starts servers that a test may stop, freeze and kill; they end with the module."""
+    skip_without_kafka()
+    with ExitStack() as started:
+
+        def start(**wanted: Any) -> KafkaServer:
+            return started.enter_context(KafkaServer(**wanted)).start()
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def _trio() -> Iterator[KafkaTrio]:
+    skip_without_kafka()
+    with KafkaTrio() as trio:
+        yield trio
+
+
+@pytest.fixture
+def kafka_trio(_trio: KafkaTrio) -> KafkaTrio:
+    """Three servers in one cluster, all for this test; what it kills is started again for the next."""
+    return _trio.start()
 
 
 @pytest.fixture

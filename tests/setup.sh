@@ -1,7 +1,7 @@
 #!/bin/sh
 # Sets up what `make` needs on a fresh machine: `setup.sh python` makes .venv, `setup.sh brokers` finds or
-# installs RabbitMQ and Redis, `setup.sh debootstrap` that tool. As root on Debian it installs what is missing;
-# otherwise it says what to install.
+# installs RabbitMQ and Redis and fetches Kafka, `setup.sh debootstrap` finds or installs that tool. As root on
+# Debian it installs what is missing; otherwise it says what to install.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -64,6 +64,43 @@ set_up_brokers() {
             "(they need not run)."
         install_packages redis-server redis-sentinel
     fi
+    set_up_kafka
+}
+
+# No package has Kafka, so its jars come by Maven. Without them the tests run against a mock of it, and say so.
+set_up_kafka() {
+    pom=tests/support/kafka/pom.xml
+    jars=.kafka
+    if command -v java >/dev/null && cmp -s "$pom" "$jars/pom.xml"; then
+        return 0
+    fi
+    if ! { command -v java && command -v mvn; } >/dev/null; then
+        if ! can_install || ! (install_packages default-jre-headless maven); then
+            no_kafka "install the packages default-jre-headless and maven"
+            return 0
+        fi
+    fi
+    printf 'Fetching Kafka into %s …\n' "$jars" >&2
+    # It gets its name when it is whole and starts, so that one that is there can be used.
+    half=$jars.half
+    log=$(mktemp)
+    rm -rf "$half"
+    if mvn --quiet --batch-mode --strict-checksums -Dstyle.color=never --file "$pom" dependency:copy-dependencies \
+        -DincludeScope=runtime "-DoutputDirectory=$(pwd)/$half" >"$log" 2>&1 &&
+        java -cp "$half/*" kafka.tools.StorageTool random-uuid >>"$log" 2>&1; then
+        cp "$pom" "$half/pom.xml"
+        rm -rf "$jars"
+        mv "$half" "$jars"
+    else
+        tail -n 15 "$log" >&2
+        rm -rf "$half"
+        no_kafka "see above why Maven could not fetch it, or why Java (17 or newer) could not run it"
+    fi
+    rm -f "$log"
+}
+
+no_kafka() {
+    printf 'There is no Kafka here, so the tests use a mock of it and skip what that cannot do: %s.\n' "$*" >&2
 }
 
 set_up_debootstrap() {

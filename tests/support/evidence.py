@@ -18,12 +18,13 @@ from typing import Final, TypeAlias
 
 import pytest
 
+from support.kafka_server import KafkaServer
 from support.rabbit import RabbitNode
 from support.redis_server import RedisServer
 
 VARIABLE: Final = "CHRONICLE_TEST_SEED"
 KEPT: Final = Path(".failed-tests")
-Server: TypeAlias = RabbitNode | RedisServer
+Server: TypeAlias = RabbitNode | RedisServer | KafkaServer
 WRITTEN: Final = pytest.StashKey[dict[Server, int]]()  # bytes in the log of each when the test began
 
 
@@ -64,7 +65,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _servers() -> list[Server]:
-    return [*RabbitNode.running_here, *RedisServer.running_here]
+    return [*RabbitNode.running_here, *RedisServer.running_here, *KafkaServer.running_here]
 
 
 def _written(server: Server) -> int:

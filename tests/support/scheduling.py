@@ -15,7 +15,9 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 # The fixtures that start a broker for one file.
-OWN_BROKERS: Final = ("private_redis", "private_sentinels", "private_cluster")
+OWN_BROKERS: Final = (
+    "private_redis", "private_sentinels", "private_cluster", "private_kafka", "kafka_trio",
+)  # fmt: skip
 
 
 @pytest.hookimpl(optionalhook=True)
