@@ -32,6 +32,7 @@ from chronicle_cli.params import (
     FACTOR,
     FAILURE,
     KEY_VALUE,
+    ORDER,
     POSITIVE,
     SIZE,
     SPAN,
@@ -117,6 +118,13 @@ prefetch = option(
     Group.WORK, "--prefetch", type=POSITIVE, metavar="N", envvar="CHRONICLE_PREFETCH",
     help="How many messages the broker may deliver ahead.  [default: prefetch from the URL or --set, else "
     "twice the concurrency]",
+)  # fmt: skip
+order = option(
+    Group.WORK, "--order", type=ORDER, metavar=ORDER.metavar, envvar="CHRONICLE_ORDER",
+    help="Messages of one lane are handled one after the other, in their order and through their retries, "
+    "within this process; other lanes go on. field:PATH: those with the same value of a field of the body, "
+    "such as field:contact.contactRef. key, partition: the broker's own, where it has them. none: nothing "
+    "waits for anything else.  [default: none]",
 )  # fmt: skip
 schema = _choice(
     Group.WORK, "--schema", Schema, default=Schema.PROCA, envvar="CHRONICLE_SCHEMA",

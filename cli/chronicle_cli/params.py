@@ -15,6 +15,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import click
 from click.core import ParameterSource
 
+from chronicle.core.order import ORDER_FORMS, parse_order
 from chronicle.core.policy import FAILURE_FORMS, OnFailure, parse_on_failure
 from chronicle.core.units import parse_duration, parse_size
 
@@ -175,6 +176,20 @@ class Failure(click.ParamType[tuple[OnFailure, int]]):
             refuse(str(error), str(value), param, ctx)
 
 
+class Ordering(click.ParamType[str]):
+    """What is handled one after the other; which of the forms a broker has is for the broker to say."""
+
+    name = "order"
+    metavar = "[" + "|".join(ORDER_FORMS) + "]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            parse_order(str(value))
+        except ValueError as error:
+            refuse(str(error), str(value), param, ctx)
+        return str(value)
+
+
 class KeyValue(click.ParamType[tuple[str, str]]):
     """A pair written KEY=VALUE. The value may be a secret and is never repeated."""
 
@@ -220,4 +235,5 @@ SPAN = Duration(zero=False)
 DURATIONS = Durations()
 SIZE = Size()
 FAILURE = Failure()
+ORDER = Ordering()
 KEY_VALUE = KeyValue()

@@ -11,6 +11,8 @@
     │   ├── BrokerUnreachable      no connection could be made                        exit 3
     │   └── ConnectionLost         there was a connection
     │       └── ProtocolFault          what came over it could not be read
+    ├── ClientFailed           the transport cannot go on; no reconnect would help    exit 3
+    │   └── CannotKeep             a message that nobody takes                        exit 1
     ├── MessageError           this one message                                      a verdict
     │   ├── InvalidMessage         not JSON, too large, unknown schema
     │   └── CannotDecrypt          its personal data cannot be opened
@@ -77,6 +79,14 @@ class ConnectionLost(BrokerError):
 
 class ProtocolFault(ConnectionLost):
     """What came over the connection could not be read."""
+
+
+class ClientFailed(ChronicleError):
+    """The transport cannot go on, and no reconnect would help: the client has failed for good."""
+
+
+class CannotKeep(ClientFailed):
+    """Nobody takes a message that must not be lost, such as a dead letter that is too large everywhere."""
 
 
 class MessageError(ChronicleError):

@@ -11,6 +11,7 @@ from support.checker import Campaign, NewCampaign, wait_for_lines
 from support.fixtures import Broker, StartChronicle
 from support.process import ChronicleProcess
 from support.rabbit import RabbitNode
+from support.waiting import wait_for
 
 CONCURRENCY = 4
 OPTIONS = ("--concurrency", str(CONCURRENCY), "--prefetch", str(CONCURRENCY), "--reconnect-max", "1s")
@@ -48,7 +49,7 @@ def test_consumers_outlive_a_restart_of_the_broker(node: RabbitNode, running: Ru
         wait_for_lines(process, "connection.retry", 3, PATIENCE)
         assert process.running
     node.start_app()
-    finish(running)
+    finish(node, running)
     for campaign, process in running:
         assert_one_line_per_try(process)
         assert_nothing_lost(campaign, repeats=handed_out(process))
@@ -58,7 +59,7 @@ def test_consumers_outlive_a_killed_broker(node: RabbitNode, running: Running) -
     """F4: what the broker had confirmed is handled; how many acks it forgot is its own affair."""
     node.kill()
     node.start()
-    finish(running)
+    finish(node, running)
     for campaign, process in running:
         assert_one_line_per_try(process)
         assert_nothing_lost(campaign, repeats=len(campaign.sent))
@@ -73,7 +74,7 @@ def test_a_frozen_broker_is_noticed_and_survived(node: RabbitNode, running: Runn
             assert process.running
     finally:
         node.thaw()
-    finish(running)
+    finish(node, running)
     for campaign, process in running:
         assert_nothing_lost(campaign, repeats=handed_out(process))
 
@@ -92,10 +93,11 @@ def test_consuming_goes_on_under_a_memory_alarm(
     assert_nothing_lost(campaign, repeats=0)
 
 
-def finish(running: Running) -> None:
-    """Let them come back and handle everything, and stop them."""
+def finish(node: RabbitNode, running: Running) -> None:
+    """Let them come back and handle everything, also what the broker delivers again, and stop them."""
     for campaign, process in running:
         campaign.wait_all_ended(PATIENCE)
+        wait_for(lambda: node.counts(campaign.queue) == (0, 0), PATIENCE, "the queue to be empty")  # noqa: B023
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
 

@@ -48,7 +48,7 @@ def trying(house: DeadHouse, chronicle: StartChronicle, *args: str) -> Chronicle
     """A verify in the middle of its run."""
     args = ("dlq", "redrive", *house.where, "--verify", "crm:never", "--concurrency", "4", *args)
     run = chronicle(*args, env=house.env)
-    wait_for_lines(run, "message.dead_lettered", 8, 30)
+    wait_for_lines(run, "message.dead_lettered", 8, PATIENCE)
     return run
 
 
@@ -75,7 +75,7 @@ def test_a_verify_outlives_a_restart_of_the_broker(
     assert run.wait(PATIENCE) == 1
     assert_no_defect(run)
     assert run.lines("connection.lost")
-    wait_for(lambda: house.depth(house.dlq) >= LETTERS, 30, "all to be given back")
+    wait_for(lambda: house.depth(house.dlq) >= LETTERS, PATIENCE, "all to be given back")
     left = house.take(house.dlq)
     assert {one.id for one in left} == set(range(LETTERS))
     assert "the syncer returned False" in {one.headers[REASON] for one in left}
@@ -93,7 +93,7 @@ def test_a_verify_gives_up_on_a_broker_that_stays_away(
     finally:
         node.start_app()
     assert_no_defect(run)
-    wait_for(lambda: house.depth(house.dlq) >= LETTERS, 30, "all to be given back")
+    wait_for(lambda: house.depth(house.dlq) >= LETTERS, PATIENCE, "all to be given back")
     assert {one.id for one in house.take(house.dlq)} == set(range(LETTERS))
 
 

@@ -58,6 +58,8 @@ class Carried:
 class ScriptedTransport:
     """One queue of a broker that obeys a test, as the engine sees it."""
 
+    away = 0.0
+
     def __init__(self, *bodies: bytes, promises: Promises = PROMISES) -> None:
         self.promises = promises
         self.machine = Machine(EMBEDDED, Embedded.CLOSED)
@@ -71,7 +73,7 @@ class ScriptedTransport:
         self.with_leases = False
         self.asked: list[Handle] = []  # every delivery that was ever settled, stale or not
         self.refusals: deque[ChronicleError] = deque()  # what the next tries to open it raise
-        self.away: ChronicleError | None = None  # what all of them raise
+        self.unreachable: ChronicleError | None = None  # what all of them raise
         self.empties: deque[bool | None] = deque()  # what the next questions whether it is empty are answered
         self.delivered = self.most_held = self.opened = self.turns = self.published = 0
         self._end: ConnectionLost | None = None
@@ -111,8 +113,8 @@ class ScriptedTransport:
             self.opened += 1
             if self.refusals:
                 raise self.refusals.popleft()
-            if self.away is not None:
-                raise self.away
+            if self.unreachable is not None:
+                raise self.unreachable
             self._open, self._stopped, self._end = True, False, None
             self.machine.fire(EmbeddedEvent.OPENED)
             return len(self.queue)

@@ -27,6 +27,7 @@ chronicle consume --url amqps://you@api.proca.app/proca_live --queue cus.12.deli
 chronicle consume --queue orders --syncer shop/sync.py:Orders --schema json --concurrency 20
 chronicle consume --queue cus.12.deliver --syncer my_crm:sync --until-empty --max-time 5m
 chronicle consume --queue orders --syncer shop/sync.py:Orders --on-failure retry:5 --retry-delay 5s,30s,5m
+chronicle consume --queue orders --syncer sync.py:run --schema json --concurrency 10 --order field:customer.id
 chronicle consume --queue orders --syncer sync.py:run --schema json --declare --exchange shop --ttl 1h
 chronicle consume --url redis://localhost:6379/0 --queue orders --syncer shop/sync.py:Orders --schema json
 chronicle consume --queue cus.12.deliver --syncer my_crm:sync --capture handled.jsonl
@@ -37,6 +38,7 @@ chronicle consume --queue cus.12.deliver --syncer my_crm:sync --capture handled.
 @options.where
 @own_options("consume")
 @options.work
+@options.order
 @options.outcome
 @topology_options.consuming
 @options.bounds
@@ -66,7 +68,11 @@ def command(ctx: click.Context, /, **_: object) -> int:
     syncer = load(work.syncer, work.app_dir)
     delays = policy.retry_delays if policy.on_failure is OnFailure.RETRY else ()
     connector = replace(
-        where.connector(work.prefetch), declare=declared, retry_delays=delays, max_body=work.max_body
+        where.connector(work.prefetch),
+        declare=declared,
+        retry_delays=delays,
+        max_body=work.max_body,
+        order=ctx.params["order"] or "",
     )
     transport = open_transport(connector)
     bounds = options.bounds_of(ctx)

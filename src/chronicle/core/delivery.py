@@ -10,6 +10,7 @@ Rule 2: headers and properties are decoded on first access. A header that cannot
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -34,14 +35,31 @@ class Lease:
 
     A partition that moved to another consumer ends the lease of every delivery that came from it: a worker
     that has not started on one hands it back, and a result that comes later is stale.
+
+    A worker begins on one thread while the transport ends the lease on another. Each sets its own flag before
+    it looks at the other's, so at least one of them sees what the other did: a transport that has ended a
+    lease waits for a worker only if the lease has begun.
     """
 
-    __slots__ = ("over",)
+    __slots__ = ("begun", "over")
 
     def __init__(self) -> None:
+        self.begun = False
         self.over = False
 
+    def begin(self) -> bool:
+        """A worker starts on the delivery; False if it must not, because it was taken back."""
+        self.begun = True
+        if self.over:
+            self.begun = False
+        return self.begun
+
+    def rest(self) -> None:
+        """A try is over, and another may come."""
+        self.begun = False
+
     def end(self) -> None:
+        """Take the delivery back."""
         self.over = True
 
 
@@ -51,11 +69,11 @@ class Delivery:
     `origin` holds what only this kind of broker knows (exchange and routing key, topic and offset, stream
     and id). `unread` says why the body is missing, if it is. `handle` belongs to the transport that made the
     delivery; no other code looks inside. `lease` is for transports that can lose a delivery while the
-    connection lives.
+    connection lives. `failed` is when a try of it first failed in this process, in milliseconds since 1970.
     """
 
-    __slots__ = ("_envelope", "_open", "_raw", "_timestamp", "body", "counted", "handle", "lease", "origin",
-                 "queue", "redelivered", "transport", "unread")  # fmt: skip
+    __slots__ = ("_envelope", "_open", "_raw", "_timestamp", "body", "counted", "failed", "handle", "lease",
+                 "origin", "queue", "redelivered", "transport", "unread")  # fmt: skip
 
     def __init__(
         self,
@@ -80,6 +98,7 @@ class Delivery:
         self.transport = transport
         self.redelivered = redelivered
         self.counted = counted
+        self.failed = 0
         self._timestamp = timestamp
         self.origin = origin
         self.handle = handle
@@ -117,6 +136,17 @@ class Delivery:
     def attempts(self) -> int:
         """Which try this is, counted from one, as far as is known (D-2)."""
         return 1 + max(self.counted, int(self.redelivered), counted_by_headers(self.headers, self.queue))
+
+    def again(self, now: int) -> Delivery:
+        """The same message for its next try, after one that failed now: one more is counted.
+
+        Handle and lease are the same: to the broker it is one delivery.
+        """
+        another = copy(self)
+        another.redelivered = True
+        another.counted = self.attempts
+        another.failed = self.failed or now
+        return another
 
     def __repr__(self) -> str:
         """Ids and sizes only: a delivery ends up in tracebacks and logs."""

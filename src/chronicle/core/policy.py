@@ -217,6 +217,12 @@ def held(verdict: Verdict, longest: float) -> Verdict:
     return replace(verdict, delay=longest, reason=f"{verdict.reason}; {note}")
 
 
+def given_back(verdict: Verdict) -> Verdict:
+    """The verdict on a message that was to be tried again here, when this process ends: it goes back now, to
+    its own place if the broker knows one."""
+    return Verdict(Action.REQUEUE, verdict.reason)
+
+
 def cannot_move(verdict: Verdict, obstacle: str) -> Verdict:
     """What becomes of a message that chronicle cannot move as it should: the broker dead-letters it."""
     return Verdict(Action.DEAD_LETTER, f"{verdict.reason}; {obstacle}, so the broker dead-letters it")

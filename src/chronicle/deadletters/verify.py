@@ -36,6 +36,8 @@ ANSWER: Final = 5.0  # seconds for the broker to answer
 class VerifyTransport:
     """The dead letters of a queue as the engine sees them."""
 
+    away = 0.0
+
     def __init__(
         self,
         reader: Reader,

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from chronicle.core.backoff import Backoff
 from chronicle.engine.job import Lifecycle
-from chronicle.errors import BrokerError, ChronicleError, ConnectionLost, ProtocolFault
+from chronicle.errors import BrokerError, BrokerUnreachable, ChronicleError, ConnectionLost, ProtocolFault
 from chronicle.transports.seam import Promises, never, nothing
 
 T = TypeVar("T")
@@ -103,6 +103,11 @@ class Patience:
 
     def _delay(self) -> float:
         return self._backoff.delay(self.tries, self._luck())
+
+
+def no_answer(place: str) -> BrokerUnreachable:
+    """A try that lasted too long."""
+    return BrokerUnreachable(f"{place}: no answer in time")
 
 
 def reach(

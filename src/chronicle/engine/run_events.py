@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from chronicle.engine.failures import Failure
 from chronicle.engine.job import Ending, Exit, Job
 from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost
 from chronicle.telemetry import events
@@ -57,9 +58,9 @@ class RunEvents:
         left = f"; finishing {unsettled} messages, a second signal stops immediately" if unsettled else ""
         self._say(events.STOPPING, logging.INFO, f"stopping: {reason}{left}", unsettled=unsettled)
 
-    def failed(self, name: str, reason: str, trace: str) -> None:
+    def failed(self, failure: Failure) -> None:
         """The run cannot continue."""
-        self._say(name, logging.CRITICAL, reason, trace=trace)
+        self._say(failure.event, logging.CRITICAL, failure.reason, trace=failure.trace)
 
     def did_not_close(self, error: BaseException) -> None:
         self._say(

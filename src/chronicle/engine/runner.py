@@ -15,21 +15,21 @@ from collections.abc import Callable, Sequence
 from random import random
 from time import monotonic
 
-from chronicle.core.outcome import Action, Fatal, Outcome, Revoked
+from chronicle.core.outcome import Action, Revoked
 from chronicle.core.settlement import Settlement, interrupted, not_taken
+from chronicle.engine import failures
 from chronicle.engine.bounds import BoundsWatch
 from chronicle.engine.breaker import SealBreaker
 from chronicle.engine.delays import Delays
+from chronicle.engine.failures import Failure
 from chronicle.engine.holdings import Holdings
 from chronicle.engine.job import Ending, Exit, Job
-from chronicle.engine.reconnect import Patience
+from chronicle.engine.reconnect import Patience, no_answer
 from chronicle.engine.run_events import RunEvents
 from chronicle.engine.shutdown import Shutdown
-from chronicle.errors import BrokerError, BrokerRefused, BrokerUnreachable, ConnectionLost, OperatorError
-from chronicle.telemetry import events
+from chronicle.errors import BrokerError, BrokerRefused, ClientFailed, ConnectionLost, OperatorError
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
-from chronicle.telemetry.redaction import name_of, trace_of
 from chronicle.transports.seam import Closing, Transport
 from chronicle.transports.waker import Waker
 from chronicle.workers.base import make_workers
@@ -68,6 +68,7 @@ class Runner:
         self._shutdown = Shutdown(self.counters)
         self._connected = False
         self._taking = False  # the transport may bring new deliveries
+        self._failed_client = False  # the transport has said that it cannot go on
         self._holdings = Holdings(self.counters, observer)
         self._watch = BoundsWatch(job.bounds, now)
         self._seals = SealBreaker()
@@ -113,6 +114,8 @@ class Runner:
                 self._connect()
         except ConnectionLost as error:
             self._lost(error)
+        except ClientFailed as error:
+            self._client_failed(error)
         self._tick()
 
     # --- connecting ---------------------------------------------------------------------------------
@@ -129,7 +132,7 @@ class Runner:
         if self._stopping():
             return  # it may not have opened; anything it has pushed goes back when it closes
         if too_late(self._clock()):
-            self._failed_try(BrokerUnreachable(f"{self._transport.place}: no answer in time"))
+            self._failed_try(no_answer(self._transport.place))
             return
         if queued is not None and not self._patience.ever_connected:
             self.counters.queued = queued
@@ -144,47 +147,50 @@ class Runner:
         now = self._clock()
         delay = self._patience.failed(now)
         self._patience.saw(error)
-        if self._given_up(error):
+        self._fail(failures.of_garbage(error, self._patience))
+        if self._shutdown.failing:
             return
-        tries = self._patience.tries
         if delay is None:
-            self._shutdown.decide(Exit.UNREACHABLE, f"{error}; given up after {tries} tries")
+            self._shutdown.decide(Exit.UNREACHABLE, f"{error}; given up after {self._patience.tries} tries")
             return
-        self._tell.retry(error, tries, delay)
+        self._tell.retry(error, self._patience.tries, delay)
         self._sleep_until(now + delay)
 
+    def _client_failed(self, error: ClientFailed) -> None:
+        """No reconnect would help. What is finished is settled, until the transport says so once more."""
+        self._fail(failures.of_client(error))
+        if self._failed_client and self._connected:
+            self._disconnected(error)
+        self._failed_client = True
+
     def _lost(self, error: ConnectionLost) -> None:
-        """The connection is gone, and with it, usually, everything that was received on it."""
         now = self._clock()
+        self._disconnected(error)
+        self.counters.reconnects += 1
+        self._tell.lost(error, self._holdings.running)
+        delay = self._patience.lost(error, now)
+        self._fail(failures.of_garbage(error, self._patience))
+        self._sleep_until(now + delay)
+
+    def _disconnected(self, error: ConnectionLost | ClientFailed) -> None:
+        """The connection is gone, and with it, usually, everything that was received on it."""
         self._connected = self._taking = False
         self._transport.close(Closing.LOST)
         if not self._promises.settles or (self._promises.late_results and not self._stopping()):
             self._delays.send_again()
         else:
             self._forget(error)
-        self.counters.reconnects += 1
-        self._tell.lost(error, self._holdings.running)
-        delay = self._patience.lost(error, now)
-        if not self._given_up(error):
-            self._sleep_until(now + delay)
 
-    def _forget(self, error: ConnectionLost) -> None:
+    def _forget(self, error: ConnectionLost | ClientFailed) -> None:
         """Everything that is held is the broker's again."""
-        holdings = self._holdings
+        holdings, lost = self._holdings, self._delays.empty()
         holdings.running -= len(self._workers.discard())
-        lost = self._delays.empty()
         unfinished = sum(settlement.delivery in holdings.held for settlement in lost)
         self._account([not_taken(settlement, str(error)) for settlement in lost])
         if self._stopping():
             holdings.unfinished += unfinished
             self._leave([interrupted(delivery) for delivery in holdings.held])
         holdings.forget()
-
-    def _given_up(self, error: BrokerRefused | BrokerError) -> bool:
-        """Whether the broker has sent unreadable data once too often (RB13); then the run is ended."""
-        if self._patience.unreadable:
-            self._fail(Exit.FATAL, f"{error}; the same again after every reconnect", name=events.UNREADABLE)
-        return self._patience.unreadable
 
     def _sleep_until(self, due: float) -> None:
         """Wait without a connection; a stop or the end of `--max-time` ends the wait, late results do not."""
@@ -204,8 +210,9 @@ class Runner:
         late = self._workers.take()
         self._holdings.running -= len(late)
         for settlement in late:
-            self._watch_for_fatal(settlement.outcome)
-        self._account(self._transport.settle(late))
+            self._fail(failures.of_syncer(settlement.outcome))
+        if late or not self._failed_client:  # then every answer is bad news
+            self._account(self._transport.settle(late))
 
     # --- the turn -----------------------------------------------------------------------------------
 
@@ -253,10 +260,10 @@ class Runner:
             if isinstance(settlement.outcome, Revoked):
                 self._delays.put(settlement, now)
             elif settlement.verdict.action is Action.LEAVE:
-                self._watch_for_fatal(settlement.outcome)
+                self._fail(failures.of_syncer(settlement.outcome))
                 self._leave((settlement,))
             elif self._seals.broken_by(settlement):
-                self._fail(Exit.OPERATOR, self._seals.problem, name=events.CIRCUIT_OPEN)
+                self._fail(failures.WRONG_KEYS)
                 self._leave((interrupted(settlement.delivery),))
             else:
                 self._delays.put(settlement, now)
@@ -279,16 +286,13 @@ class Runner:
         room = self._job.prefetch - len(self._holdings)
         return max(0, min(room, self._job.bounds.remaining(self.counters.received)))
 
-    def _watch_for_fatal(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Fatal):
-            self._fail(Exit.FATAL, outcome.reason, outcome.trace)
-
     def _tick(self) -> None:
         self._tell.notices()
         now = self._clock()
         if now - self._ticked >= PULSE:
             self._ticked = now
             self._delays.release_revoked()
+            self._fail(failures.of_absence(self._transport, self._job.lifecycle.give_up_after))
             self._observer.tick(self.counters)
 
     # --- ending -------------------------------------------------------------------------------------
@@ -323,12 +327,12 @@ class Runner:
         self._taking = False
         self._transport.stop(patience)
 
-    def _fail(self, code: Exit, reason: str, trace: str = "", name: str = events.FATAL) -> None:
-        """Stop because the run cannot continue: settle what is finished, wait a moment, exit (D-17)."""
-        if self._shutdown.failing:
+    def _fail(self, failure: Failure | None) -> None:
+        """Stop if the run cannot continue: settle what is finished, wait a moment, exit (D-17)."""
+        if failure is None or self._shutdown.failing:
             return
-        self._tell.failed(name, reason, trace)
-        self._shutdown.decide(code, reason, trace)
+        self._tell.failed(failure)
+        self._shutdown.decide(failure.code, failure.reason, failure.trace)
         self._shutdown.deadline = self._clock() + FATAL_GRACE
         discarded = self._workers.discard()
         self._holdings.running -= len(discarded)
@@ -338,8 +342,7 @@ class Runner:
     def _watch_for_crash(self) -> None:
         if (error := self._mailbox.crash) is not None:
             self._mailbox.crash = None
-            name = name_of(type(error))
-            self._fail(Exit.FATAL, f"uncaught {name} outside any message", trace_of(error, None))
+            self._fail(failures.of_thread(error))
 
     def _drain_offline(self) -> None:
         """The connection is gone: let running syncers finish, their side effects are real."""

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from chronicle.core.machine import Table
+from chronicle.core.order import LaneOf
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
 if TYPE_CHECKING:  # plans are made by few commands
@@ -97,6 +98,8 @@ class Broker:
     states: Mapping[str, Table]  # the transition tables of its consumers, by title, for docs/states.md
     refuses: Mapping[str, str] = field(default_factory=dict)  # option that has no effect here → why
     unhonoured: Mapping[str, str] = field(default_factory=dict)  # wish of QueueOptions → what to say about it
+    orders: Mapping[str, LaneOf] = field(default_factory=dict)  # its lanes
+    usual_order: str = "none"  # what `--order` is when it is not given (D-23)
     marks: str = ""  # what it leaves on a message that was only looked at
     marks_mean: str = ""  # … and what follows from that
     loggers: tuple[str, ...] = ()  # of its client, which logs in many lines what chronicle logs in one

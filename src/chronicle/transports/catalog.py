@@ -8,6 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from chronicle.core.order import EXAMPLE, FIELD_FORM, ORDER_FORMS, LaneOf, OrderKind, parse_order
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport, never
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # plans are made by few commands
 RECORDS: Final = (
     "chronicle.transports.rabbitmq.broker",
     "chronicle.transports.redis.broker",
+    "chronicle.transports.kafka.broker",
     "chronicle.transports.local.broker",
 )
 
@@ -56,8 +58,39 @@ def broker_of(url: str) -> Broker:
 
 
 def open_transport(connector: Connector) -> Transport:
-    """The transport for this URL, not yet connected."""
-    return broker_of(connector.url).transport(connector)
+    """The transport for this URL, not yet connected; in lanes, if an order is wanted."""
+    broker = broker_of(connector.url)
+    lane_of = lanes_by(broker, connector.order)
+    transport = broker.transport(connector)
+    if lane_of is None and transport.promises.requeues:
+        return transport
+    from chronicle.transports.lanes import Lanes, no_lane  # most runs never need it
+
+    return Lanes(transport, lane_of or no_lane)
+
+
+def lanes_by(broker: Broker, text: str) -> LaneOf | None:
+    """What tells the lanes apart in this order, by default the broker's own; None if there are none.
+
+    SettingError for an order that this broker does not have.
+    """
+    try:
+        order = parse_order(text or broker.usual_order)
+    except ValueError as error:
+        raise SettingError("--order is not an order", f"it takes {error}") from None
+    if order.kind is OrderKind.NONE:
+        return None
+    if order.kind is OrderKind.FIELD:
+        return order.lane_by_field
+    if order.kind not in broker.orders:
+        forms = ", ".join(
+            form for form in ORDER_FORMS if form in (OrderKind.NONE, FIELD_FORM, *broker.orders)
+        )
+        raise SettingError(
+            f"--order {order.kind} cannot be honoured by {broker.title}: its messages have no {order.kind}",
+            f"it takes {forms}, such as {EXAMPLE}",
+        )
+    return broker.orders[order.kind]
 
 
 def open_publisher(connector: Connector, stopping: Callable[[], bool] = never) -> Publisher:

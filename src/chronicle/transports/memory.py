@@ -3,7 +3,7 @@
 Rule 1: the source is read as there is room, so gigabytes of captures pass through a few messages at a time.
         A requeued message that is due comes before a new one, and after those requeued earlier: if it were
         kept to the end, a capture of failures would pile up in memory.
-Rule 2: a delivery is handed out as the source made it; what comes back is a copy, so a verdict about an
+Rule 2: a delivery is handed out as the source made it, with a new handle every time, so a verdict about an
         earlier try is recognised as stale.
 """
 
@@ -33,6 +33,7 @@ class MemoryTransport:
     """One queue of messages that are already here, as the engine sees it."""
 
     promises = Promises("memory", delays=True, counts=True)
+    away = 0.0
 
     def __init__(
         self,
@@ -71,7 +72,9 @@ class MemoryTransport:
         while True:
             taking = room > 0 and not self._stopped
             if taking and (taken := self._take(room)):
-                self._held.update((id(delivery), delivery) for delivery in taken)
+                for delivery in taken:
+                    delivery.handle = next(self._order)
+                    self._held[delivery.handle] = delivery
                 return taken
             left = deadline - time.monotonic()
             due = self._later[0][0] - self._clock() if taking and self._later else NEVER
@@ -81,12 +84,12 @@ class MemoryTransport:
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
         """Carry the verdicts out; all are final at once."""
         for settlement in work:
-            # The identity is safe as a key: the settlement keeps its delivery alive.
-            held = self._held.get(id(settlement.delivery)) is settlement.delivery
+            handle = settlement.delivery.handle
+            held = handle in self._held
             settlement.fate = Fate.DONE if held else Fate.STALE
             if held and settlement.verdict.action is not Action.LEAVE:
                 self._carry_out(settlement)
-                del self._held[id(settlement.delivery)]
+                del self._held[handle]
         return work
 
     def is_empty(self) -> bool | None:
@@ -137,8 +140,6 @@ class MemoryTransport:
         if settlement.verdict.action is Action.DEAD_LETTER and self._on_dead_letter is not None:
             self._on_dead_letter(settlement)
         elif settlement.verdict.action in (Action.REQUEUE, Action.RETRY):
-            again = copy.copy(settlement.delivery)
-            again.redelivered = True
-            again.counted += 1
+            again = settlement.delivery.again(round(time.time() * 1000))
             delay = settlement.verdict.delay or 0.0
             heapq.heappush(self._later, (self._clock() + delay, next(self._order), again))

@@ -7,6 +7,12 @@ Rule 3: a transport never decides what becomes of a message. It carries verdicts
 Rule 4: what a transport can promise is data (`Promises`), so that options it cannot honour are refused
         before the first message.
 Rule 5: a transport moves its own machine. Its states and events are its own; the engine only calls verbs.
+Rule 6: a transport may take back some of what it delivered while the connection lives (a partition moves to
+        another consumer): it ends their leases. What no worker has begun comes back unrun, as LEAVE, with a
+        later `settle`; the transport need not wait for it. What has begun finishes, and comes with ordinary
+        calls of `settle`; the transport carries these out for a bounded time, and after it they are STALE. If
+        it waits for them, it waits on a thread of its own, never inside a call of the engine: the results
+        come from the thread that would be waiting.
 """
 
 from __future__ import annotations
@@ -58,6 +64,8 @@ class Promises:
     retries: bool = True  # carries Action.RETRY out
     counts: bool = False  # `delivery.counted` is the broker's own count of tries
     late_results: bool = False  # what was received may still be settled after a reconnect
+    requeues: bool = True  # False: it cannot take a message back for another try, which comes from memory
+    parks: int = 0  # how many may wait here for their lane or their next try, beyond the prefetch window
     backoff: Backoff = field(default_factory=lambda: Backoff(0.25, 10.0))  # between reconnects (D-6)
     labels: Mapping[str, str] = field(default_factory=dict)  # stand in every log line, beside the queue
 
@@ -120,6 +128,7 @@ class Connector:
     retry_delays: tuple[float, ...] = ()  # what Action.RETRY may ask for
     max_body: int | None = None  # a body far above this need not be read: it is rejected in any case (Z12)
     declare: QueueOptions | None = None  # create the topology when opening; None: only check (D-15)
+    order: str = ""  # what is handled one after the other, as in core/order.py; "": as is usual here (D-23)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +159,13 @@ class Transport(Protocol):
     def place(self) -> str:
         """Host and vhost, file, or whatever identifies the broker; no secrets (R-000-18)."""
 
+    @property
+    def away(self) -> float:
+        """For how many seconds the broker has been out of reach while the client reconnects by itself.
+
+        0.0 when it is there, when the transport is closed, and where ConnectionLost is raised instead.
+        """
+
     def open(self, stopping: Callable[[], bool]) -> int | None:
         """Connect, check the queue, begin delivering; how many messages are waiting, if the broker says.
 
@@ -171,6 +187,10 @@ class Transport(Protocol):
         back as it came. What nobody can carry out comes back as ASIDE: it stays unsettled until the
         connection ends, and takes nobody's place. Raises ConnectionLost; what was not returned by then is
         still with the broker.
+
+        This, `receive` and `stop` may also raise ClientFailed: the run is over. What can still be settled is:
+        if one of them raises it once more, or ConnectionLost, the rest stays with the broker. A `settle` that
+        raises it has taken the batch, and a later one returns what became final.
         """
 
     def is_empty(self) -> bool | None:

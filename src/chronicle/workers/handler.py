@@ -69,7 +69,7 @@ class Handler:
         return self._settlement(delivery, outcome, started, prepared)
 
     def _prepare(self, delivery: Delivery) -> Prepared | Outcome:
-        if delivery.lease is not None and delivery.lease.over:
+        if delivery.lease is not None and not delivery.lease.begin():
             return REVOKED
         try:
             return self._pipeline.exhausted(delivery) or self._pipeline.prepare(delivery)

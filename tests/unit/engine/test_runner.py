@@ -99,7 +99,7 @@ class TestBounds:
     def test_max_time_ends_a_run_whose_broker_is_away(self) -> None:
         """A cron job must not pile up behind a broker that stays away; and it was no success."""
         transport = ScriptedTransport()
-        transport.away = AWAY
+        transport.unreachable = AWAY
         lifecycle = Lifecycle(startup_timeout=0)
         ending = Running(yes, transport, bounds=Bounds(max_time=0.05), lifecycle=lifecycle).ending
         assert (ending.code, ending.reason) == (Exit.UNREACHABLE, "time is up, and the broker is unreachable")

@@ -94,7 +94,7 @@ class TestConnecting:
 
     def test_D_9_startup_timeout(self) -> None:
         transport = ScriptedTransport()
-        transport.away = AWAY
+        transport.unreachable = AWAY
         ending = Running(yes, transport, lifecycle=Lifecycle(startup_timeout=0.5)).ending
         assert ending.code is Exit.UNREACHABLE
         assert ending.reason == f"nobody answers; given up after {transport.opened} tries"
@@ -111,13 +111,13 @@ class TestConnecting:
         transport = ScriptedTransport(b"1")
         running = Running(yes, transport, lifecycle=Lifecycle(give_up_after=0.05))
         running.wait_for(lambda: transport.carried, "the first message")
-        transport.away = AWAY
+        transport.unreachable = AWAY
         transport.lose()
         assert running.ending.code is Exit.UNREACHABLE
 
     def test_a_stop_ends_the_wait_for_a_broker(self) -> None:
         transport = ScriptedTransport()
-        transport.away = AWAY
+        transport.unreachable = AWAY
         lifecycle = Lifecycle(startup_timeout=0, backoff=Backoff(3600, 3600))
         running = Running(yes, transport, lifecycle=lifecycle)
         running.wait_for(lambda: running.notebook.facts(events.RETRY), "a failed try")
@@ -206,7 +206,7 @@ class TestLost:
         transport = ScriptedTransport(b"1")
         running = Running(sync, transport)
         assert started.wait(PATIENCE)
-        transport.away = AWAY
+        transport.unreachable = AWAY
         transport.lose()
         running.wait_for(lambda: running.notebook.facts(events.RETRY), "the broker to stay away")
         free.set()

@@ -101,8 +101,8 @@ class TestAtMostOnce:
 
         class BreaksAtAVerdict(ScriptedTransport):
             def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
-                if work and self.away is None:
-                    self.away = BrokerUnreachable("not back yet")
+                if work and self.unreachable is None:
+                    self.unreachable = BrokerUnreachable("not back yet")
                     self.lose()
                 return super().settle(work)
 

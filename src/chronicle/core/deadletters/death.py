@@ -58,7 +58,7 @@ def failed(delivery: Delivery, reason: str, consumer: str, now: int) -> dict[str
         ATTEMPTS: min(delivery.attempts, MOST),
         QUEUE: capped(delivery.queue),
         CONSUMER: capped(consumer),
-        FIRST: min(count(delivery.headers.get(FIRST)) or now, now),
+        FIRST: min(count(delivery.headers.get(FIRST)) or delivery.failed or now, now),
         LAST: now,
     }
 

@@ -54,6 +54,7 @@ class LocalTransport:
     """One queue of one file, as the engine sees it."""
 
     promises = Promises("local", delays=True, counts=True)
+    away = 0.0
 
     def __init__(self, connector: Connector, *, clock: Callable[[], float] = time.time) -> None:
         self.machine = Machine(EMBEDDED, Embedded.CLOSED)

@@ -62,6 +62,8 @@ ENDINGS = {
 class RabbitTransport:
     """One queue, consumed on one channel of one connection."""
 
+    away = 0.0
+
     def __init__(self, connector: Connector) -> None:
         self.promises = Promises(
             NAME,

@@ -61,6 +61,8 @@ NAMES: Final = 10_000  # consumers with one tag on one machine
 class StreamTransport:
     """One stream, read by one consumer of a group."""
 
+    away = 0.0
+
     def __init__(self, connector: Connector) -> None:
         choices = choices_of(connector.choices)
         assert choices.group is not None

@@ -48,6 +48,8 @@ CLOSE_TIMEOUT: Final = 2.0  # seconds that a clean close waits for the last answ
 class CursorTransport:
     """One stream, read from a position of our own."""
 
+    away = 0.0
+
     def __init__(self, connector: Connector) -> None:
         choices = choices_of(connector.choices)
         if connector.retry_delays:

@@ -42,7 +42,7 @@ class Claim(Lease):
     __slots__ = ("count", "failed", "fresh", "id", "pairs", "trimmed", "uncounted")
 
     def __init__(self, id_: bytes, count: int, pairs: Sequence[bytes], now: float) -> None:
-        self.over = False
+        self.begun = self.over = False
         self.id = id_
         self.count = count
         self.pairs = pairs

@@ -50,6 +50,8 @@ COUNTING: Final = 1000  # messages counted at a time
 class PubSubTransport:
     """Several channels, heard on one connection."""
 
+    away = 0.0
+
     def __init__(self, connector: Connector) -> None:
         self._address = address_of(connector.url, connector.extras)
         self._channels = channels_in(connector.queue)

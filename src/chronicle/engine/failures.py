@@ -1,0 +1,59 @@
+"""What ends a run before its time, in words and with its exit code (X4, X6, D-17). Only decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chronicle.core.outcome import Fatal, Outcome
+from chronicle.engine.breaker import SealBreaker
+from chronicle.engine.job import Exit
+from chronicle.engine.reconnect import Patience
+from chronicle.errors import CannotKeep, ChronicleError, ClientFailed
+from chronicle.telemetry import events
+from chronicle.telemetry.redaction import name_of, trace_of
+from chronicle.transports.seam import Transport
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run cannot continue."""
+
+    code: Exit
+    reason: str
+    trace: str = ""
+    event: str = events.FATAL
+
+
+WRONG_KEYS = Failure(Exit.OPERATOR, SealBreaker.problem, event=events.CIRCUIT_OPEN)
+
+
+def of_syncer(outcome: Outcome) -> Failure | None:
+    """The syncer broke its contract."""
+    return Failure(Exit.FATAL, outcome.reason, outcome.trace) if isinstance(outcome, Fatal) else None
+
+
+def of_thread(error: BaseException) -> Failure:
+    """A thread or task of the syncer's own ended with an exception."""
+    reason = f"uncaught {name_of(type(error))} outside any message"
+    return Failure(Exit.FATAL, reason, trace_of(error, None))
+
+
+def of_client(error: ClientFailed) -> Failure:
+    """The transport cannot go on."""
+    code = Exit.FATAL if isinstance(error, CannotKeep) else Exit.UNREACHABLE
+    return Failure(code, str(error), event=events.FAILED)
+
+
+def of_garbage(error: ChronicleError, patience: Patience) -> Failure | None:
+    """The broker has sent what cannot be read once too often (RB13)."""
+    if not patience.unreadable:
+        return None
+    return Failure(Exit.FATAL, f"{error}; the same again after every reconnect", event=events.UNREADABLE)
+
+
+def of_absence(transport: Transport, limit: float) -> Failure | None:
+    """A client that reconnects by itself has tried for longer than this; 0: it never gives up."""
+    if not limit or transport.away <= limit:
+        return None
+    reason = f"{transport.place}: out of reach for {transport.away:.0f}s, given up"
+    return Failure(Exit.UNREACHABLE, reason, event=events.FAILED)

@@ -1,0 +1,1 @@
+"""Kafka: a topic consumed in a group, with a queue's promises."""

@@ -1,0 +1,164 @@
+"""Questions to a Kafka cluster about its topics, each with a bound.
+
+Rule 1: no question creates anything: a slip in a name must not make a topic (K1).
+Rule 2: a question that nobody answers ends with why, as far as the client knows (Witness); what no further
+        wait can change, a wrong password for example, ends it at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+    TopicDescription,
+)
+
+from chronicle.errors import BrokerRefused, BrokerUnreachable
+from chronicle.transports.kafka.address import Address, address_of, client_config
+from chronicle.transports.kafka.chatter import Chatter
+from chronicle.transports.kafka.problems import RIGHTS, Witness, built, error_in, no_topic
+from chronicle.transports.seam import Connector
+
+ANSWER_TIMEOUT: Final = 10.0  # seconds
+DOWN_TIMEOUT: Final = 3.0  # when no broker can be reached: whoever asks, asks again
+TURN: Final = 0.1  # seconds between two looks at what goes on beside a wait
+UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it is."""
+
+    name: str
+    partitions: tuple[int, ...]  # their numbers
+    replication: int
+    allowed: frozenset[AclOperation] | None  # what this user may do; None: the brokers do not say
+
+
+class Admin:
+    """One client for questions; it lives for a few of them."""
+
+    def __init__(self, connector: Connector, stopping: Callable[[], bool]) -> None:
+        self.address: Address = address_of(connector.url, connector.extras)
+        self._stopping = stopping
+        self._witness = Witness(self.address)
+        self._client: AdminClient = built(
+            AdminClient,
+            {**client_config(self.address, connector.tls, connector.tag), "error_cb": self._witness},
+            self.address,
+            logger=Chatter(self.address, deque(maxlen=1)),
+        )
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Those of the topics that there are."""
+        asked = self._client.describe_topics(
+            TopicCollection(list(names)),
+            request_timeout=ANSWER_TIMEOUT,
+            include_authorized_operations=True,
+        )
+        found = {}
+        for name, future in asked.items():
+            try:
+                found[name] = _topic(self._answer(future))
+            except KafkaException as exception:
+                if error_in(exception).code() not in UNKNOWN:
+                    raise self._witness.problem(error_in(exception), topic=name) from None
+        return found
+
+    def topic(self, name: str) -> Topic:
+        """This topic; NoSuchQueue if there is none."""
+        found = self.topics((name,)).get(name)
+        if found is None:
+            raise no_topic(self.address, name)
+        return found
+
+    def settings(self, names: Iterable[str]) -> dict[str, Mapping[str, str]]:
+        """What is set for these topics, as far as this user may see it."""
+        asked = self._client.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, name) for name in names], request_timeout=ANSWER_TIMEOUT
+        )
+        found: dict[str, Mapping[str, str]] = {}
+        for resource, future in asked.items():
+            try:
+                entries = self._answer(future)
+            except KafkaException:
+                continue  # it is a permission of its own, and what it says is only good to know
+            found[resource.name] = {name: str(entry.value) for name, entry in entries.items()}
+        return found
+
+    def create(
+        self, name: str, partitions: int | None, replication: int | None, config: Mapping[str, str]
+    ) -> bool:
+        """Make a topic; False if somebody else just did."""
+        topic = NewTopic(
+            name,
+            num_partitions=partitions or -1,
+            replication_factor=replication or -1,
+            config=dict(config),
+        )
+        (future,) = self._client.create_topics([topic], request_timeout=ANSWER_TIMEOUT).values()
+        try:
+            self._answer(future)
+        except KafkaException as exception:
+            error = error_in(exception)
+            if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise self._not_created(error, name) from None
+        return True
+
+    def _not_created(self, error: KafkaError, name: str) -> Exception:
+        where = f"{self.address.place}: topic {name!r}"
+        match error.code():
+            case KafkaError.INVALID_REPLICATION_FACTOR:
+                return BrokerRefused(
+                    f"{where}: the cluster has too few brokers for that many copies",
+                    "use a smaller --replication",
+                )
+            case KafkaError.INVALID_PARTITIONS:
+                return BrokerRefused(f"{where}: the brokers do not accept that many partitions", "use fewer")
+            case KafkaError.TOPIC_AUTHORIZATION_FAILED | KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+                return BrokerRefused(f"{where}: this user may not create it", RIGHTS)
+            case KafkaError.POLICY_VIOLATION | KafkaError.INVALID_CONFIG:
+                return BrokerRefused(
+                    f"{where}: the cluster's rules do not allow it", "create it as its administrators do"
+                )
+        return self._witness.problem(error, topic=name)
+
+    def _answer(self, future: Any) -> Any:
+        """Wait for it; raises KafkaException, what the witness heard, or BrokerUnreachable after a stop."""
+        asked = monotonic()
+        while True:
+            try:
+                return future.result(TURN)
+            except TimeoutError:
+                self._client.poll(0)
+                self._witness.look()
+                if self._stopping():
+                    raise BrokerUnreachable(
+                        f"{self.address.place}: stopped before there was an answer"
+                    ) from None
+                if monotonic() - asked > (DOWN_TIMEOUT if self._witness.down else ANSWER_TIMEOUT + 1.0):
+                    raise self._witness.silence() from None
+            finally:
+                if future.done():
+                    self._client.poll(0)
+
+
+def _topic(described: TopicDescription) -> Topic:
+    allowed: Any = described.authorized_operations  # its stub says less than it is
+    return Topic(
+        described.name,
+        tuple(sorted(partition.id for partition in described.partitions)),
+        min((len(partition.replicas) for partition in described.partitions), default=0),
+        frozenset(allowed) if allowed else None,
+    )
