@@ -27,7 +27,7 @@ _NAME: Final = re.compile("PASS|TOKEN|SECRET|KEY|CRED|AUTH|URL|DSN", re.IGNORECA
 _SURE: Final = re.compile("PASS|TOKEN|SECRET", re.IGNORECASE)
 # Names that sound like a secret's and may hold any word; a shorter value is no secret.
 _SHORTEST_UNSURE: Final = 8
-# Variables of ours that sound like secrets and are names: files, fields, routing keys, and brokers' addresses,
+# Variables of ours that sound like secrets and are names: files, fields, routing keys, brokers' addresses,
 # which are shown without their passwords.
 _NAMES_ONLY: Final = frozenset((
     "CHRONICLE_URL", "CHRONICLE_MANAGEMENT_URL", "PROCA_URL", "CHRONICLE_KEYS", "CHRONICLE_KEYS_MESSAGE",

@@ -13,17 +13,18 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AclOperation,
     AdminClient,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
     ResourceType,
     TopicDescription,
 )
 
-from chronicle.errors import BrokerRefused, BrokerUnreachable
+from chronicle.errors import BrokerRefused, BrokerUnreachable, ChronicleError
 from chronicle.transports.kafka.address import Address, address_of, client_config
 from chronicle.transports.kafka.chatter import Chatter
 from chronicle.transports.kafka.problems import RIGHTS, Witness, built, error_in, no_topic
@@ -95,6 +96,20 @@ class Admin:
                 continue  # it is a permission of its own, and what it says is only good to know
             found[resource.name] = {name: str(entry.value) for name, entry in entries.items()}
         return found
+
+    def ends(self, name: str, partitions: Iterable[int], timeout: float) -> dict[int, int] | None:
+        """The offsets after the newest records of a topic's partitions; None if the brokers do not say."""
+        newest: Any = OffsetSpec
+        latest = {TopicPartition(name, number): newest.latest() for number in partitions}
+        if not latest:
+            return {}
+        asked = self._client.list_offsets(
+            latest, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
+        )
+        try:
+            return {where.partition: self._answer(future).offset for where, future in asked.items()}
+        except (KafkaException, ChronicleError):
+            return None
 
     def create(
         self, name: str, partitions: int | None, replication: int | None, config: Mapping[str, str]

@@ -47,7 +47,7 @@ class Part:
         self.number = number
         self.ledger = Ledger(start, metadata)
         self.open: dict[int, Record] = {}
-        self.newest = -1  # the offset of the last record that came from the client
+        self.newest: int | None = None  # the offset of the last record that the client brought
         self.closing = False  # nothing new begins
         self.over = False  # no longer ours
         self.kept: deque[Came] = deque()  # beyond the span: they wait for the oldest record
@@ -177,10 +177,12 @@ class Assignment:
                 if part.held_back or ledger.span >= SPAN:
                     part.held_back = self.holds_back = True
                     part.kept.append(came)
-                elif message.error() is not None:
+                    continue
+                offset: int = message.offset()  # type: ignore[assignment]  # of what was fetched
+                if message.error() is not None:
                     # Everything below has come; what is missing is a marker, or was compacted.
-                    ledger.reached(message.offset())
-                elif ledger.deliver(offset := message.offset()):
+                    ledger.reached(offset)
+                elif ledger.deliver(offset):
                     record = part.open[offset] = Record(part, message, offset, now)
                     out.append(delivery_of(message, topic, record))
         return out

@@ -1,13 +1,13 @@
 """The client and the thread that polls it.
 
-Rule 1: only this thread polls, commits, pauses and assigns, so the client's callbacks all run here, and a wait
-        in one of them (for syncers whose partition is taken away, for a commit) never holds up the pump, on
-        whose thread those syncers may run.
+Rule 1: only this thread talks to the client, so its callbacks all run here, and a wait in one of them (for
+        syncers whose partition is taken away, for a commit) never holds up the pump, on whose thread those
+        syncers may run. A question to a client that is being polled elsewhere may never be answered.
 Rule 2 (K3): it polls at least every second, whatever the syncers do. It reads ahead, so that it rarely needs
-        Python's lock; when there has been no room for a second it pauses the partitions and goes on polling. Not
-        sooner: a pause throws away what the client has fetched.
-Rule 3 (K4): a partition that is taken away is closed for new work; what has begun may finish for a bounded time;
-        then its position is committed, and it is over. Of a partition that was lost nothing is committed.
+        Python's lock; when there has been no room for a second it pauses the partitions and goes on polling.
+        Not sooner: a pause throws away what the client has fetched.
+Rule 3 (K4): a partition that is taken away is closed for new work; what has begun may finish for a bounded
+        time; then its position is committed, and it is over. Of one that was lost nothing is committed.
 Rule 4: a commit that fails is tried once more at once, then told, and tried again with the next ones
         (R-002-34). The metadata never keeps an offset from being committed (K2).
 Rule 5: the client reconnects by itself. An outage is told; only a fatal error ends the run (K7).
@@ -23,14 +23,23 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_STORED,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from chronicle.core.notice import Notice
-from chronicle.errors import BrokerUnreachable, ChronicleError, ClientFailed
+from chronicle.errors import BrokerRefused, ChronicleError, ClientFailed
 from chronicle.transports.kafka.assignment import Assignment, Came, Commit, Part
 from chronicle.transports.kafka.letters import Letters
 from chronicle.transports.kafka.metadata import ROOM
-from chronicle.transports.kafka.offsets import Bounds, bounds_of
+from chronicle.transports.kafka.offsets import ANSWER_TIMEOUT
+from chronicle.transports.kafka.problems import error_in
 from chronicle.transports.kafka.states import KafkaEvent
 
 TURN: Final = (
@@ -71,8 +80,8 @@ class Client:
         letters: Letters,
         notices: deque[Notice],
         wake: Callable[[], None],
-        explain: Callable[[KafkaError], ChronicleError | None],
-        logger: Any,
+        explain: Callable[[KafkaError], ChronicleError],
+        make: Callable[[dict[str, Any]], Consumer],
     ) -> None:
         self.ready: deque[Came] = deque()
         self.happened: deque[KafkaEvent] = deque()  # for the machine, which is the pump's
@@ -86,9 +95,7 @@ class Client:
         self._explain = explain
         self._incremental = _is_incremental(config)
         self._grace = min(GRACE, float(config.get("max.poll.interval.ms", 300_000)) / 2000)
-        self.consumer = Consumer(
-            {**config, "error_cb": self._on_error, "on_commit": self._on_commit}, logger=logger
-        )
+        self.consumer = make({**config, "error_cb": self._on_error, "on_commit": self._on_commit})
         self._thread = threading.Thread(target=self._run, name="kafka-client", daemon=True)
         self._ending = False
         self._stopped = False  # nothing new is taken in
@@ -140,7 +147,7 @@ class Client:
             while not self._ending and self.failed is None:
                 self._turn()
         except KafkaException as error:
-            self._fail(error.args[0])
+            self._fail(error_in(error))
         except BaseException as error:  # nobody else would learn that it has ended
             self.failed = ClientFailed(f"the Kafka client ended: {type(error).__name__}")
             raise
@@ -193,9 +200,11 @@ class Client:
             part = self._assignment.part(message.partition())
             if part is None:
                 continue
-            offset = message.offset()
+            offset = message.offset() or 0
+            if part.newest is None:
+                self._look_for_gap(part, offset)
             if error is None:
-                if offset <= part.newest:
+                if part.newest is not None and offset <= part.newest:
                     part = self._begin_anew(part)
                 part.newest = offset
                 largest = max(largest, len(message))
@@ -204,8 +213,24 @@ class Client:
         if was_empty and self.ready:
             self._wake()
 
+    def _look_for_gap(self, part: Part, first: int) -> None:
+        """The first word of a partition: was something deleted before it was read?"""
+        committed = part.committed
+        if committed is None:
+            return
+        part.newest = committed.offset - 1
+        if first > committed.offset:
+            bounds = self.consumer.get_watermark_offsets(
+                TopicPartition(self._topic, part.number), cached=True
+            )
+            gone = (bounds[0] if bounds else 0) - committed.offset
+            if gone > 0:
+                text = f"partition {part.number}: up to {gone} records were deleted before they were read"
+                facts = {"partition": part.number, "count": gone}
+                self._notices.append(Notice(DELETED, logging.ERROR, text, facts))
+
     def _begin_anew(self, part: Part) -> Part:
-        """Offsets went back, and nobody asked for that: the topic was made anew, or lost its newest records."""
+        """Offsets went back, and nobody asked for that: the topic was made anew, or truncated."""
         text = f"partition {part.number} begins again at a lower offset: the topic was deleted or truncated"
         self._notices.append(Notice(DELETED, logging.ERROR, text, {"partition": part.number}))
         return self._assignment.renew(part)
@@ -250,7 +275,7 @@ class Client:
             self._tell(
                 HELD_BACK,
                 logging.WARNING,
-                f"partition {part.number} waits: offset {part.ledger.oldest_open} has been in work for {age:.0f} s",
+                f"partition {part.number} waits: its oldest record has been in work for {age:.0f} s",
                 key=f"{HELD_BACK} {part.number}",
                 partition=part.number,
                 age_s=round(age),
@@ -270,7 +295,7 @@ class Client:
         try:
             self.consumer.commit(offsets=self._offsets(commits), asynchronous=True)
         except KafkaException as error:
-            self._commit_failed(error.args[0], now)
+            self._commit_failed(error_in(error), now)
 
     def _on_commit(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
         commits, self._committing = self._committing, []
@@ -311,12 +336,13 @@ class Client:
                 answers = self.consumer.commit(offsets=self._offsets(commits), asynchronous=False) or ()
                 error = next((one.error for one in answers if one.error is not None), None)
             except KafkaException as failure:
-                error = failure.args[0]
+                error = error_in(failure)
             if error is None:
                 for part, position in commits:
                     part.committed = position
                 return
-        text = f"settled offsets could not be committed, so records come again: {error.str()}"
+        why = error.str() if error is not None else "no answer"
+        text = f"settled offsets could not be committed, so records come again: {why}"
         numbers = [part.number for part, _ in commits]
         self._notices.append(Notice(COMMIT_FAILED, logging.ERROR, text, {"partitions": numbers}))
 
@@ -329,48 +355,40 @@ class Client:
     # --- the group's word, inside a poll --------------------------------------------------------------------
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        placed = [self._placed(one) for one in self._bounds(partitions)]
+        placed = [self._placed(one) for one in self._committed(partitions)]
         self._assignment.add(part for part, _ in placed)
         starts = [start for _, start in placed]
         if self._incremental:
             consumer.incremental_assign(starts)
         else:
             consumer.assign(starts)
-        self._paused.difference_update(start.partition for start in starts)
-        if starts:
+        numbers = [start.partition for start in starts]
+        self._paused.difference_update(numbers)
+        if numbers:
             # Pauses outlive a rebalance inside the client; here, each assignment begins without one.
             with suppress(KafkaException):
-                consumer.resume([TopicPartition(self._topic, start.partition) for start in starts])
-        self._tell_partitions(ASSIGNED, logging.INFO, "assigned", [start.partition for start in starts])
+                consumer.resume([TopicPartition(self._topic, number) for number in numbers])
+        self._tell_partitions(ASSIGNED, logging.INFO, "assigned", numbers)
         self._wake()
 
-    def _bounds(self, partitions: list[TopicPartition]) -> Sequence[Bounds]:
-        """Where these begin and end, and what is committed."""
+    def _committed(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """The same with what is committed for them."""
         try:
-            return bounds_of(self.consumer, self._topic, [one.partition for one in partitions])
+            return self.consumer.committed(partitions, timeout=ANSWER_TIMEOUT)
         except KafkaException as error:
-            self._trouble(error.args[0])
-            # The client itself asks where to begin; only what was settled beyond is done once more.
-            return [Bounds(one.partition) for one in partitions]
+            self._trouble(error_in(error))
+            # The client asks again where to begin; only what is settled beyond that is done once more.
+            return [TopicPartition(self._topic, one.partition, OFFSET_STORED) for one in partitions]
 
-    def _placed(self, bounds: Bounds) -> tuple[Part, TopicPartition]:
+    def _placed(self, committed: TopicPartition) -> tuple[Part, TopicPartition]:
         """The partition with its ledger, and where to begin reading it."""
-        number, committed = bounds.partition, bounds.committed
-        if bounds.unknown:
-            return Part(number), TopicPartition(self._topic, number)
-        if committed is not None and bounds.end is not None and committed > bounds.end:
-            text = f"partition {number} ends before what was committed: the topic was deleted or truncated"
-            self._notices.append(Notice(DELETED, logging.ERROR, text, {"partition": number}))
-            committed = None
-        if committed is None:
+        number = committed.partition
+        if committed.error is not None or committed.offset == OFFSET_STORED:
+            return Part(number), TopicPartition(self._topic, number, OFFSET_STORED)
+        if committed.offset < 0:
             return Part(number), TopicPartition(self._topic, number, OFFSET_BEGINNING)
-        if bounds.start is not None and bounds.start > committed:
-            gone = bounds.start - committed
-            text = f"partition {number}: up to {gone} records were deleted before they were read"
-            facts = {"partition": number, "count": gone}
-            self._notices.append(Notice(DELETED, logging.ERROR, text, facts))
-        begin = max(committed, bounds.start or 0)
-        return Part(number, committed, bounds.metadata), TopicPartition(self._topic, number, begin)
+        part = Part(number, committed.offset, committed.metadata or "")
+        return part, TopicPartition(self._topic, number, committed.offset)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         numbers = [one.partition for one in partitions]
@@ -425,14 +443,16 @@ class Client:
         if error.fatal():
             self._fail(error)
             return
-        problem = None if self._assignment.known else self._explain(error)
-        if problem is not None and not isinstance(problem, BrokerUnreachable):
+        problem = self._explain(error)
+        refused = isinstance(problem, BrokerRefused)
+        if refused and not self._assignment.known:
             self.failed = problem  # it has never worked, and no try would change that
             return
-        self._tell(POLL_FAILED, logging.ERROR, error.str(), key=f"{POLL_FAILED} {error.code()}")
+        level = logging.ERROR if refused else logging.WARNING
+        self._tell(POLL_FAILED, level, str(problem), key=f"{POLL_FAILED} {error.code()}")
 
     def _fail(self, error: KafkaError) -> None:
-        self.failed = ClientFailed(f"the Kafka client cannot go on: {error.str()}")
+        self.failed = self._explain(error)
         self._wake()
 
     def _happens(self, event: KafkaEvent) -> None:

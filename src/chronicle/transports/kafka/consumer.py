@@ -4,8 +4,8 @@ Rule 1 (K2, D-5): a record is settled when it is in the ledger of its partition,
         watermark: nothing unfinished lies below it. What is settled beyond travels in the commit's metadata.
 Rule 2: the pump never waits for a broker here. A thread of its own polls the client (client.py); it brings
         records, takes partitions away, commits and confirms, and rings.
-Rule 3: a log cannot take a record back: another try is made from memory (transports/lanes.py). Of a verdict only
-        what ends a record comes here.
+Rule 3: a log cannot take a record back: another try is made from memory (transports/lanes.py). Only verdicts
+        that end a record come here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from chronicle.core.backoff import Backoff
 from chronicle.core.delivery import Delivery
@@ -23,20 +23,21 @@ from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate, Settlement
-from chronicle.errors import BrokerUnreachable, ChronicleError, ConnectionLost
+from chronicle.errors import ChronicleError, ConnectionLost
 from chronicle.transports.kafka import states
 from chronicle.transports.kafka.address import address_of, consumer_config, producer_config
+from chronicle.transports.kafka.admin import Admin
 from chronicle.transports.kafka.assignment import Assignment, Record
 from chronicle.transports.kafka.chatter import Chatter
 from chronicle.transports.kafka.choices import choices_of, dead_letter_topic
 from chronicle.transports.kafka.client import Client
 from chronicle.transports.kafka.letters import Letters
-from chronicle.transports.kafka.offsets import END, bounds_of, offsets_at, place_group
-from chronicle.transports.kafka.problems import explained
+from chronicle.transports.kafka.offsets import bounds_of, place_group
+from chronicle.transports.kafka.problems import built, error_in, explained
 from chronicle.transports.kafka.records import NAME
 from chronicle.transports.kafka.states import EVERYDAY, KAFKA, Kafka, KafkaEvent
 from chronicle.transports.kafka.topology import check_topics, make_topics
-from chronicle.transports.seam import Closing, Connector, Promises
+from chronicle.transports.seam import Closing, Connector, Promises, never
 from chronicle.transports.waker import Waker
 
 LOOK: Final = 2.0  # seconds that a look at the ends of the partitions may take
@@ -66,6 +67,7 @@ class KafkaTransport:
         self._assignment = Assignment(connector.queue)
         self._letters: Letters | None = None
         self._client: Client | None = None
+        self._admin: Admin | None = None
         self._confirmed: deque[Settlement] = deque()
         self._stopped = False
 
@@ -107,14 +109,14 @@ class KafkaTransport:
             self.notices,
             self._waker.wake,
             self._explain,
-            chatter,
+            lambda settings: built(Consumer, settings, self._address, logger=chatter),
         )
-        numbers = check_topics(connector, stopping)
+        numbers = check_topics(connector, stopping, self.notices)
         try:
             place_group(client.consumer, topic, numbers, self._choices.start)
             depth = sum(one.waiting for one in bounds_of(client.consumer, topic, numbers))
         except KafkaException as error:
-            raise self._explain(error.args[0]) from None
+            raise self._explain(error_in(error)) from None
         self.machine.fire(KafkaEvent.BUILD_OK)
         client.start()
         self._join(client, stopping)
@@ -131,7 +133,7 @@ class KafkaTransport:
     def _producer(self, alone: bool, chatter: Chatter) -> Producer:
         config = producer_config(self._address, self._connector.tls, self._connector.tag)
         config |= {"message.max.bytes": LARGEST} | ({"batch.num.messages": 1} if alone else {})
-        return Producer(config, logger=chatter)
+        return built(Producer, config, self._address, logger=chatter)
 
     def _explain(self, error: KafkaError) -> ChronicleError:
         return explained(error, self._address, topic=self._connector.queue, group=self._choices.group)
@@ -198,9 +200,10 @@ class KafkaTransport:
             return None
         if client.ready:
             return False
-        try:
-            ends = offsets_at(client.consumer, self._connector.queue, assignment.numbers(), END, LOOK)
-        except KafkaException:
+        if self._admin is None:  # few runs ask
+            self._admin = Admin(self._connector, never)
+        ends = self._admin.ends(self._connector.queue, assignment.numbers(), LOOK)
+        if ends is None:
             return None
         return assignment.has_seen(ends) and not client.ready
 

@@ -5,8 +5,8 @@ Rule 1 (K5): a letter is done when the brokers have confirmed it, and only then 
 Rule 2: key and value are the record's own bytes, its headers come first and unchanged; ours replace those of
         an earlier death.
 Rule 3: what the brokers do not take now is sent again, with growing pauses; nothing is given up. The brokers
-        measure a batch, not a record: what is too large is sent again alone, then without our headers. What is
-        too large even so can never be kept: that ends the run, because committing past it would lose it.
+        measure a batch, not a record: what is too large is sent again alone, then without our headers. What
+        is too large even so can never be kept: that ends the run, because committing past it would lose it.
 Rule 4: only the client's thread produces and takes reports; the pump puts letters in and takes them out.
 """
 
@@ -29,10 +29,9 @@ from chronicle.core.notice import Notice
 from chronicle.core.settlement import Settlement
 from chronicle.errors import CannotKeep
 from chronicle.transports.kafka.assignment import Record
-from chronicle.transports.kafka.records import encoded
+from chronicle.transports.kafka.problems import error_in
+from chronicle.transports.kafka.records import OFFSET, PARTITION, encoded, headers_of
 
-PARTITION: Final = "x-chronicle-partition"
-OFFSET: Final = "x-chronicle-offset"
 OURS: Final = frozenset((REASON, ATTEMPTS, QUEUE, CONSUMER, FIRST, LAST, PARTITION, OFFSET))
 REFUSED: Final = "dead_letter_refused"
 AGAIN: Final = Backoff(0.5, 30.0)
@@ -115,18 +114,22 @@ class Letters:
             else:
                 self._refused(settlement, form, error)
 
-        headers: list[tuple[str, Any]] = list(message.headers() or ())
+        headers = headers_of(message) or []
         if form is not Form.BARE:
             headers = [(name, value) for name, value in headers if name not in OURS]
             headers += encoded(self._death(settlement, record))
         try:
             producer.produce(
-                self._topic, value=message.value(), key=message.key(), headers=headers, on_delivery=reported
+                self._topic,
+                value=message.value(),
+                key=message.key(),
+                headers=[*headers],
+                on_delivery=reported,
             )
         except BufferError:
             return False
         except KafkaException as error:
-            self._refused(settlement, form, error.args[0])
+            self._refused(settlement, form, error_in(error))
         return True
 
     def _death(self, settlement: Settlement, record: Record) -> Mapping[str, Any]:
