@@ -341,7 +341,7 @@ def test_a_late_verdict_counts_where_that_is_promised(
 
 def test_verdicts_that_a_loss_overtook_are_carried_out_once(broker: Broker, consume: Consume) -> None:
     """Seam: whether the broker had them or not, nothing comes again and no dead letter is doubled."""
-    queue = broker.new_queue()
+    queue = broker.new_queue(ordered=True)
     broker.publish(queue, [b"ack", b"dead"])
     transport = consume(queue)
     if not outlives_a_loss(broker, transport):
