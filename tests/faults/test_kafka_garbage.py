@@ -24,7 +24,13 @@ OURS: Final = {
     "x-chronicle-first-failed-at", "x-chronicle-last-failed-at", "x-chronicle-partition",
     "x-chronicle-offset",
 }  # fmt: skip
-HEADERS: Final = [("twice", b"1"), ("twice", b"\xff\0"), ("none", None), ("", b"no name"), ("ä\r\n\x1b[31m", b"")]
+HEADERS: Final = [
+    ("twice", b"1"),
+    ("twice", b"\xff\0"),
+    ("none", None),
+    ("", b"no name"),
+    ("ä\r\n\x1b[31m", b""),
+]
 BODIES: Final[Mapping[str, bytes | None]] = {
     "G1 nearly as much as a record may hold": b'{"n": "' + b"x" * (MIB - 4096),
     "G1 5 MiB": b'{"n": "' + b"x" * (5 * MIB) + b'"}',

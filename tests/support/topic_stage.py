@@ -42,9 +42,7 @@ class TopicStage:
 
     def publish(self, *messages: Mapping[str, Any], keys: Sequence[bytes | None] = ()) -> None:
         """Append messages as JSON."""
-        self.topics.publish(
-            self.topic, *(json.dumps(message).encode() for message in messages), keys=keys
-        )
+        self.topics.publish(self.topic, *(json.dumps(message).encode() for message in messages), keys=keys)
 
     def start(
         self, syncer: str, *options: str, url: str = "", env: Mapping[str, str] | None = None
