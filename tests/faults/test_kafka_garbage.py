@@ -1,4 +1,4 @@
-"""G1–G5 and G9 at Kafka: whatever a record contains, it ends in the syncer or among the dead letters, as it came.
+"""G1–G5, G9 at Kafka: whatever a record contains, it ends in the syncer or among the dead letters, as it came.
 
 And a broker that does not speak Kafka's protocol.
 """
@@ -86,8 +86,8 @@ def test_hostile_bodies_end_among_the_dead_letters_as_they_came(
 def test_forged_facts_are_replaced_and_believed_by_nobody(stage: TopicStage) -> None:
     """Z16, K5: our own headers of an earlier death, in any form, occur once afterwards."""
     forged = [
-        ("x-chronicle-attempts", b"9" * 400), ("x-chronicle-attempts", b"-1"), ("x-chronicle-offset", b"\xff"),
-        ("x-chronicle-partition", None), ("x-chronicle-redrives", b"-1"),
+        ("x-chronicle-attempts", b"9" * 400), ("x-chronicle-attempts", b"-1"),
+        ("x-chronicle-offset", b"\xff"), ("x-chronicle-partition", None), ("x-chronicle-redrives", b"-1"),
         ("x-chronicle-first-failed-at", b"never"), ("x-chronicle-reason", b"\r\nforged"),
     ]  # fmt: skip
     stage.topics.publish(stage.topic, b'{"ok": false}', headers=forged)

@@ -1,4 +1,4 @@
-"""A Kafka topic with its dead letters, `chronicle` over it with a rehearsed syncer, and what is left afterwards."""
+"""A Kafka topic with its dead letters, `chronicle` over it, and what is left afterwards."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from support import rehearsed
+from support.checker import AtKafka, Campaign
 from support.fixtures import StartChronicle
 from support.process import ChronicleProcess
 from support.topics import Record, Topics
@@ -24,6 +25,13 @@ class Cluster(Protocol):
 
     @property
     def topics(self) -> Topics: ...
+
+
+def campaign_at(cluster: Cluster, folder: Path, word: str = "fault", *, partitions: int = 3) -> Campaign:
+    """A campaign on a fresh topic, with its dead-letter topic."""
+    topic = cluster.topics.make(cluster.topics.name(word), partitions)
+    dead = cluster.topics.make(f"{topic}.dlq", partitions)
+    return Campaign(AtKafka(cluster.topics, cluster.url), topic, folder, dead)
 
 
 class TopicStage:
