@@ -220,6 +220,8 @@ class Client:
         if error.fatal():
             self._fail(error)
         elif error.code() in AWAY:
+            if self._thread.ident is None:
+                return  # it has not joined: whoever asked the brokers about topics says what is wrong
             if self.away_since is None:
                 self.away_since = self._probed = monotonic()
                 self.reports.happened.append(KafkaEvent.POLL_ERR)

@@ -62,6 +62,7 @@ class KafkaTransport:
         )
         self.machine = Machine(KAFKA, Kafka.CLOSED, everyday=EVERYDAY)
         self.notices: deque[Notice] = deque()
+        self._chatter = Chatter(self._address, self.notices)  # one for all tries: it counts lines a second
         self._connector = connector
         self._waker = Waker()
         self._assignment = Assignment(connector.queue)
@@ -89,7 +90,7 @@ class KafkaTransport:
         connector, topic = self._connector, self._connector.queue
         if connector.declare is not None:
             make_topics(connector, stopping)
-        chatter = Chatter(self._address, self.notices)
+        chatter = self._chatter
         self._stopped = False
         self._confirmed.clear()
         self._assignment = Assignment(topic)
