@@ -1,8 +1,8 @@
 """What is measured, and what is wanted of it: the cases as data.
 
 Rule 1: a peer stands in the cases whose kind of handler is its own: async ones in async cases, those with
-        threads in sync cases; the reference in both. At Redis everybody stands in both, and FastStream with
-        an async handler: with a sync one it is slower still.
+        threads in sync cases; the reference in both. At Redis and Kafka everybody stands in both, and
+        FastStream with an async handler: with a sync one it is slower still.
 Rule 2: a wish compares with the best of those it names. Rates and CPU compare with every Python peer,
         libraries too; start and memory with frameworks, because a bare library does less.
 """
@@ -15,12 +15,16 @@ from typing import Final
 
 from benchmarks.peers import (
     AIO_PIKA,
+    BARE_KAFKA,
     BARE_REDIS,
     CELERY,
     CHRONICLE,
+    CHRONICLE_KAFKA,
     CHRONICLE_REDIS,
     DRAMATIQ,
     FASTSTREAM,
+    FASTSTREAM_KAFKA,
+    FASTSTREAM_KAFKA_FIRST,
     FASTSTREAM_REDIS,
     JSON_LINES,
     LIMIT,
@@ -28,6 +32,7 @@ from benchmarks.peers import (
     PIKA_THREADS,
     PROCA,
     SILENT,
+    UNORDERED,
     Handler,
     Peer,
     Where,
@@ -98,6 +103,8 @@ ASYNC: Final = (CHRONICLE, PROCA, AIO_PIKA, FASTSTREAM)
 SYNC: Final = (CHRONICLE, PROCA, PIKA_THREADS, DRAMATIQ, CELERY)
 ALL: Final = (CHRONICLE, PROCA, *PYTHON)
 REDIS: Final = (CHRONICLE_REDIS, FASTSTREAM_REDIS, BARE_REDIS)
+FASTSTREAM_AT_KAFKA: Final = (FASTSTREAM_KAFKA, FASTSTREAM_KAFKA_FIRST)
+KAFKA: Final = (CHRONICLE_KAFKA, UNORDERED, *FASTSTREAM_AT_KAFKA, BARE_KAFKA)
 
 
 def _rates(reference: float, python: float) -> tuple[Want, ...]:
@@ -137,6 +144,15 @@ def _redis_rates(framework: float, bare: float | None = None) -> tuple[Want, ...
     return wants if bare is None else (*wants, Want(Metric.RATE, (BARE_REDIS,), bare, of=CHRONICLE_REDIS))
 
 
+def _kafka_rates(framework: float, bare: float | None = None) -> tuple[Want, ...]:
+    """To FastStream however it is set up, to a bare loop, and what the order of a key may cost."""
+    wants = (
+        Want(Metric.RATE, FASTSTREAM_AT_KAFKA, framework, of=CHRONICLE_KAFKA),
+        Want(Metric.RATE, (UNORDERED,), 0.75, of=CHRONICLE_KAFKA),
+    )
+    return wants if bare is None else (*wants, Want(Metric.RATE, (BARE_KAFKA,), bare, of=CHRONICLE_KAFKA))
+
+
 # A long queue beside a short one, in every way in which its length could be felt. A run ends before the short
 # one is empty: with --until-empty the process would end with it.
 HANDLED, SHORT, LONG = 8_000, 10_000, 100_000
@@ -153,6 +169,9 @@ BACKLOGS: Final = tuple(
 # must walk through a list of those that are pending.
 STREAM_HANDLED, STREAM, LONG_STREAM = 60_000, 65_000, 650_000
 FLAT: Final = (backlog(Where.REDIS, STREAM), backlog(Where.REDIS, LONG_STREAM), behind_held(STREAM))
+# At Kafka a run ends with the commit that reaches its mark, so a short one would say little.
+TOPIC_HANDLED, TOPIC, LONG_TOPIC = 100_000, 120_000, 600_000
+FLAT_TOPICS: Final = (backlog(Where.KAFKA, TOPIC), backlog(Where.KAFKA, LONG_TOPIC))
 
 
 CASES: Final = (
@@ -317,6 +336,30 @@ CASES: Final = (
             ),
         ),
         repeats=5,
+    ),
+    Case(
+        "kafka-async",
+        "A topic with three partitions and a thousand keys in a Kafka of our own, read in a group; an async "
+        "handler that does nothing.",
+        Handler.ASYNC_NOOP,
+        KAFKA,
+        (Point(10, 100_000, _kafka_rates(8)), Point(50, 100_000, _kafka_rates(10, 0.2))),
+        repeats=5,
+    ),
+    Case(
+        "kafka-sync",
+        "The same with a sync handler.",
+        Handler.SYNC_NOOP,
+        KAFKA,
+        (Point(10, 100_000, _kafka_rates(6)),),
+        repeats=5,
+    ),
+    Case(
+        "kafka-flat",
+        "chronicle alone, over the same number of records: of a topic, and of one five times as long.",
+        Handler.ASYNC_NOOP,
+        FLAT_TOPICS,
+        (Point(10, TOPIC_HANDLED, (Want(Metric.CPU, FLAT_TOPICS[:1], 1.15, of=FLAT_TOPICS[1]),)),),
     ),
     Case(
         "leak",

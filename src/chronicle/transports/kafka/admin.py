@@ -1,4 +1,4 @@
-"""Questions to a Kafka cluster about its topics, each with a bound.
+"""Questions to a Kafka cluster about its topics and groups, each with a bound.
 
 Rule 1: no question creates anything: a slip in a name must not make a topic (K1).
 Rule 2: a question that nobody answers ends with why, as far as the client knows (Witness); what no further
@@ -8,12 +8,19 @@ Rule 2: a question that nobody answers ends with why, as far as the client knows
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AclOperation,
     AdminClient,
@@ -27,11 +34,12 @@ from confluent_kafka.admin import (
 from chronicle.errors import BrokerRefused, ChronicleError
 from chronicle.transports.kafka.address import Address, address_of, client_config
 from chronicle.transports.kafka.chatter import Chatter
+from chronicle.transports.kafka.metadata import Position
 from chronicle.transports.kafka.problems import RIGHTS, Witness, built, error_in, no_topic
 from chronicle.transports.seam import Connector
 
 ANSWER_TIMEOUT: Final = 10.0  # seconds
-DOWN_TIMEOUT: Final = 3.0  # when no broker can be reached: whoever asks, asks again
+DOWN_TIMEOUT: Final = 1.0  # when no broker can be reached: whoever asks, asks again
 TURN: Final = 0.1  # seconds between two looks at what goes on beside a wait
 UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
@@ -83,6 +91,26 @@ class Admin:
             raise no_topic(self.address, name)
         return found
 
+    def check_group(self, group: str) -> None:
+        """BrokerRefused if this user may not read in the group; a group that is not there yet is no problem.
+
+        A consumer would not be told: it goes on looking for the group's coordinator.
+        """
+        asked = self._client.describe_consumer_groups(
+            [group], request_timeout=ANSWER_TIMEOUT, include_authorized_operations=True
+        )
+        try:
+            allowed = self._answer(asked[group]).authorized_operations
+        except KafkaException as exception:
+            error = error_in(exception)
+            if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                raise self._witness.problem(error, group=group) from None
+            return  # whatever it is, it stops nobody from joining
+        if allowed and AclOperation.READ not in allowed:
+            raise BrokerRefused(
+                f"{self.address.place}: this user may not read in the group {group!r}", RIGHTS
+            )
+
     def settings(self, names: Iterable[str]) -> dict[str, Mapping[str, str]]:
         """What is set for these topics, as far as this user may see it."""
         asked = self._client.describe_configs(
@@ -130,6 +158,40 @@ class Admin:
                 return False
             raise self._not_created(error, name) from None
         return True
+
+    def positions(self, group: str, topic: str, numbers: Iterable[int]) -> dict[int, Position]:
+        """What the group has committed, for those of the partitions where it has. Raises ChronicleError."""
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, number) for number in numbers])
+        (future,) = self._client.list_consumer_group_offsets([asked], request_timeout=ANSWER_TIMEOUT).values()
+        answers = self._partitions(future, group, topic)
+        for one in answers:
+            if one.error is not None:
+                raise self._witness.problem(one.error, topic=topic, group=group)
+        return {one.partition: Position(one.offset, one.metadata or "") for one in answers if one.offset >= 0}
+
+    def commit(self, group: str, topic: str, positions: Mapping[int, Position]) -> KafkaError | None:
+        """Commit these for a group that has no members; the broker's refusal, if it refuses one of them.
+
+        A consumer's own commit has no bound: brokers that are there but do not answer hold it up forever, and
+        closing that consumer as well. Raises ChronicleError.
+        """
+        offsets = [
+            TopicPartition(topic, number, offset, metadata)
+            for number, (offset, metadata) in positions.items()
+        ]
+        asked = ConsumerGroupTopicPartitions(group, offsets)
+        (future,) = self._client.alter_consumer_group_offsets(
+            [asked], request_timeout=ANSWER_TIMEOUT
+        ).values()
+        answers = self._partitions(future, group, topic)
+        return next((one.error for one in answers if one.error is not None), None)
+
+    def _partitions(self, future: Any, group: str, topic: str) -> Sequence[TopicPartition]:
+        try:
+            answer: ConsumerGroupTopicPartitions = self._answer(future)
+        except KafkaException as exception:
+            raise self._witness.problem(error_in(exception), topic=topic, group=group) from None
+        return answer.topic_partitions or ()
 
     def _not_created(self, error: KafkaError, name: str) -> Exception:
         where = f"{self.address.place}: topic {name!r}"

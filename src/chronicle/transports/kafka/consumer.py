@@ -62,6 +62,7 @@ class KafkaTransport:
         )
         self.machine = Machine(KAFKA, Kafka.CLOSED, everyday=EVERYDAY)
         self.notices: deque[Notice] = deque()
+        self._chatter = Chatter(self._address, self.notices)  # one for all tries: it counts lines a second
         self._connector = connector
         self._waker = Waker()
         self._assignment = Assignment(connector.queue)
@@ -89,7 +90,7 @@ class KafkaTransport:
         connector, topic = self._connector, self._connector.queue
         if connector.declare is not None:
             make_topics(connector, stopping)
-        chatter = Chatter(self._address, self.notices)
+        chatter = self._chatter
         self._stopped = False
         self._confirmed.clear()
         self._assignment = Assignment(topic)
@@ -148,8 +149,8 @@ class KafkaTransport:
             self._waker.wait(timeout)
         else:
             self._waker.clear()
-        while client.happened:
-            states.happened(self.machine, client.happened.popleft())
+        while client.reports.happened:
+            states.happened(self.machine, client.reports.happened.popleft())
         if client.failed is not None:
             raise client.failed
         if self._stopped or not room:
