@@ -153,6 +153,9 @@ def test_Z14_what_a_consumer_must_be_allowed(guarded: KafkaServer) -> None:
     with pytest.raises(BrokerRefused, match=rf"may not write to the topic '{topic}\.dlq'"):
         checked(url, topic)
     guarded.allow("crm", "WRITE", topic=f"{topic}.dlq")
+    with pytest.raises(BrokerRefused, match=rf"may not use the consumer group 'chronicle\.{topic}'"):
+        checked(url, topic)
+    guarded.allow("crm", "READ", group=f"chronicle.{topic}")
     assert checked(url, topic) == ((0, 1, 2), [])
 
 
