@@ -20,7 +20,7 @@ from confluent_kafka import Message
 
 from chronicle.core.delivery import Delivery, Lease
 from chronicle.transports.kafka.ledger import Ledger
-from chronicle.transports.kafka.metadata import ROOM
+from chronicle.transports.kafka.metadata import ROOM, Position
 from chronicle.transports.kafka.records import delivery_of
 
 SPAN: Final = 10_000  # offsets between the oldest record in work and the newest: beyond it, a partition waits
@@ -53,13 +53,6 @@ class Part:
         self.kept: deque[Came] = deque()  # beyond the span: they wait for the oldest record
         self.held_back = False
         self.committed: Position | None = Position(start, metadata) if start is not None else None
-
-
-class Position(NamedTuple):
-    """What is committed for a partition: the watermark, and what is settled beyond it."""
-
-    offset: int
-    metadata: str
 
 
 class Came(NamedTuple):

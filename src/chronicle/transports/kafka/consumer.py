@@ -148,8 +148,8 @@ class KafkaTransport:
             self._waker.wait(timeout)
         else:
             self._waker.clear()
-        while client.happened:
-            states.happened(self.machine, client.happened.popleft())
+        while client.reports.happened:
+            states.happened(self.machine, client.reports.happened.popleft())
         if client.failed is not None:
             raise client.failed
         if self._stopped or not room:

@@ -14,10 +14,18 @@ from base64 import b64decode, b64encode
 from binascii import Error
 from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from zlib import crc32
 
 Run: TypeAlias = tuple[int, int]  # the first offset of a run, and the one after its last
+
+
+class Position(NamedTuple):
+    """What is committed for a partition: the watermark, and what is settled beyond it."""
+
+    offset: int
+    metadata: str = ""
+
 
 ROOM: Final = 2000  # characters; a broker takes 4096 bytes unless it is told otherwise
 LONGEST: Final = 8192  # no text of ours is longer

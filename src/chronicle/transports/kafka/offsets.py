@@ -9,7 +9,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from chronicle.transports.kafka.choices import Edge, Start
-from chronicle.transports.kafka.metadata import read
+from chronicle.transports.kafka.metadata import Position, read
 
 ANSWER_TIMEOUT: Final = 10.0  # seconds
 BEGIN: Final = -2  # what ListOffsets calls the oldest record that is there …
@@ -32,11 +32,24 @@ class Bounds:
         return self.end is None
 
     @property
+    def position(self) -> Position | None:
+        """What is committed; nothing if it lies beyond the end, as of a topic that was made anew."""
+        if self.committed is None or self.committed > (self.end or 0):
+            return None
+        return Position(self.committed, self.metadata)
+
+    @property
+    def begin(self) -> int:
+        """The first record that may be unsettled."""
+        return max(self.start or 0, self.position.offset if self.position else 0)
+
+    @property
     def waiting(self) -> int:
         """How many records are not settled, gaps counted."""
-        begin = max(self.start or 0, self.committed or 0)
-        settled = sum(end - first for first, end in read(self.committed or 0, self.metadata))
-        return max(0, (self.end or 0) - begin - settled)
+        begin, end = self.begin, self.end or 0
+        settled = read(*self.position) if self.position else ()
+        done = sum(max(0, min(end, after) - max(begin, first)) for first, after in settled)
+        return max(0, end - begin - done)
 
 
 def partitions_of(consumer: Consumer, topic: str, timeout: float = ANSWER_TIMEOUT) -> list[int]:

@@ -38,8 +38,9 @@ SMALL: Final = "kafka.dead_letters_small"
 def planned(connector: Connector) -> tuple[Step, ...]:
     """The topic and its dead-letter topic, whatever else was asked for."""
     choices = choices_of(connector.choices, connector.queue)
-    shape = {"partitions": choices.partitions or "usual", "replication": choices.replication or "usual"}
-    kept = {**shape, "partitions": choices.partitions or "as many", RETENTION: FOR_EVER}
+    asked = {"partitions": choices.partitions, "replication": choices.replication}
+    shape = {name: number for name, number in asked.items() if number is not None}
+    kept = {"partitions": f"as {connector.queue}", **shape, RETENTION: FOR_EVER}
     return (
         Queue(connector.queue, shape, durable=None),
         Queue(dead_letter_topic(connector.queue), kept, durable=None),
