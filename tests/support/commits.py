@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Self
@@ -65,12 +66,17 @@ class Commits:
             if offset < before.committed[number][0]
         ]
 
-    def premature(self) -> list[int]:
-        """The messages that a commit said were done while nobody had come to their end."""
+    def premature(self, of: Collection[int] | None = None, by: int | None = None) -> list[int]:
+        """The messages that a commit said were done while nobody had come to their end.
+
+        Of all, or of these; nobody, or not the process of that number.
+        """
         ended: dict[int, float] = {}
         for step in self._campaign.steps("end"):
-            ended.setdefault(step.number, step.time)
-        order = sorted(self._place.lies.items(), key=lambda lie: ended.get(lie[0], float("inf")), reverse=True)
+            if by is None or step.pid == by:
+                ended.setdefault(step.number, step.time)
+        lies = [(number, lie) for number, lie in self._place.lies.items() if of is None or number in of]
+        order = sorted(lies, key=lambda lie: ended.get(lie[0], float("inf")), reverse=True)
         early = []
         for look in self.looks:
             for number, (partition, offset) in order:

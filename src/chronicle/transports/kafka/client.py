@@ -240,7 +240,7 @@ class Client:
 
     def _trouble(self, error: KafkaError) -> None:
         """A poll failed; the next may not."""
-        if error.fatal():
+        if error.fatal() or error.code() == KafkaError._FATAL:  # as a record, it comes without the flag
             self._fail(error)
             return
         problem = self._explain(error)
