@@ -57,6 +57,16 @@ class Commits:
                 committed = {one.partition: (one.offset, one.metadata or "") for one in found}
                 self.looks.append(Look(time.monotonic(), committed))
 
+    def uncommitted(self, pid: int, at: float) -> int:
+        """How much of what this process had done was not committed at that time."""
+        before = [look for look in self.looks if look.time <= at]
+        done = {step.number for step in self._campaign.steps("end") if step.pid == pid and step.time <= at}
+        if not before:
+            return len(done)
+        committed = before[-1].committed
+        places = (self._place.lies[number] for number in done)
+        return sum(not is_settled(offset, *committed[partition]) for partition, offset in places)
+
     def steps_back(self) -> list[tuple[int, int, int]]:
         """Where a commit was behind an earlier one: the partition, and both offsets."""
         return [

@@ -101,8 +101,10 @@ class Client:
         self._space.set()
         if self._thread.ident is None:
             self.consumer.close()
-        else:
-            self._thread.join(patience)
+            return
+        self._thread.join(patience)
+        if self._thread.is_alive():
+            self._commits.unanswered(patience)
 
     # --- the thread ---------------------------------------------------------------------------------
 
