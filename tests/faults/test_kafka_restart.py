@@ -12,7 +12,16 @@ from support.fixtures import StartChronicle
 from support.waiting import wait_for
 
 BEYOND: Final = 300
-OPTIONS: Final = ("--concurrency", "5", "--set", "session.timeout.ms=2000", "--drain-timeout", "1s")
+OPTIONS: Final = (
+    "--concurrency",
+    "5",
+    "--set",
+    "session.timeout.ms=2000",
+    "--set",
+    "heartbeat.interval.ms=300",
+    "--drain-timeout",
+    "1s",
+)
 
 
 def unsettled(campaign: Campaign) -> set[int]:

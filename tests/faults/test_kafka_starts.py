@@ -15,7 +15,7 @@ from support.topics import Topics
 from support.waiting import wait_for
 
 OPTIONS: Final = (
-    "--concurrency", "10", "--set", "session.timeout.ms=2000",
+    "--concurrency", "10", "--set", "session.timeout.ms=2000", "--set", "heartbeat.interval.ms=300",
     "--set", "topic.metadata.refresh.interval.ms=500",
 )  # fmt: skip
 ONCE: Final = (*OPTIONS, "--until-empty")
