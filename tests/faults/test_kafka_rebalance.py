@@ -11,6 +11,7 @@ import pytest
 from support.checker import Campaign, NewCampaign
 from support.commits import Commits
 from support.fixtures import StartChronicle
+from support.partitions import held
 from support.process import ChronicleProcess
 from support.waiting import wait_for
 
@@ -36,17 +37,6 @@ def stop(*processes: ChronicleProcess) -> None:
     for process in processes:
         process.signal(signal.SIGTERM)
     assert [process.wait() for process in processes] == [0] * len(processes)
-
-
-def held(process: ChronicleProcess) -> set[int]:
-    """The partitions that it has, as it told them."""
-    now: set[int] = set()
-    for line in process.lines():
-        if line.get("event") == "partitions_assigned":
-            now |= set(line["partitions"])
-        elif line.get("event") in ("partitions_revoked", "partitions_lost"):
-            now -= set(line["partitions"])
-    return now
 
 
 def send_to_all(campaign: Campaign, count: int, **asked: object) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+import time
 from typing import Final
 
 import pytest
 
 from support.checker import AtKafka, Campaign, NewCampaign, is_settled
 from support.fixtures import StartChronicle
+from support.partitions import held
 from support.waiting import wait_for
 
 BEYOND: Final = 300
@@ -57,3 +59,38 @@ def test_a_stuck_record_is_all_that_is_repeated(
     assert campaign.started().pop(stuck) == 2
     report = campaign.report()
     assert (report.lost, report.unexpected, report.queued, report.repeats) == ([], [], (), 1)
+
+
+def test_a_stop_while_the_group_waits_for_a_dead_member_is_bounded_and_told(
+    on_kafka: NewCampaign, chronicle: StartChronicle
+) -> None:
+    """K4: the brokers answer no commit until everybody has joined, so what was done meanwhile is repeated."""
+    campaign = on_kafka("waiting", partitions=4)
+    options = (
+        "--concurrency", "4", "--set", "session.timeout.ms=12000", "--set", "heartbeat.interval.ms=300",
+    )  # fmt: skip
+    members = [campaign.consume(chronicle, *options) for _ in range(2)]
+    for process in members:
+        process.wait_for_line("partitions_assigned")
+    wait_for(lambda: all(len(held(process)) == 2 for process in members), 20, "two partitions each")
+    dead, stopped = members
+    dead.kill()
+    joining = campaign.consume(chronicle, *options)
+    joining.wait_for_line("kafka_trigger.state_change")
+    time.sleep(2.0)  # the group is asked to join again
+    ours = campaign.send(20, partition=min(held(stopped)))
+    campaign.wait_all_ended()
+    begun = time.monotonic()
+    stopped.signal(signal.SIGTERM)
+    assert stopped.wait() == 0
+    took = time.monotonic() - begun
+    told = stopped.lines("offset_commit_failed")
+    print(f"stopped after {took:.1f} s; {len(unsettled(campaign))} of 20 not committed; told: {told}")
+    assert took < 8
+    assert bool(told) is bool(unsettled(campaign))
+    wait_for(lambda: not unsettled(campaign), 30, "the next one to have done them")
+    joining.signal(signal.SIGTERM)
+    assert joining.wait() == 0
+    assert set(campaign.started()) == set(ours)
+    report = campaign.report()
+    assert (report.lost, report.unexpected, report.queued) == ([], [], ())
