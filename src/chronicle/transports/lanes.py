@@ -90,6 +90,7 @@ class Lanes:
                 timeout = min(timeout, max(0.0, self._later[0][0] - now))
         batch = self._inner.receive(self._wanted(room - len(offered)), timeout)
         lane_of, lanes, known = self._lane_of, self._lanes, self._known
+        kept_back = False
         for delivery in batch:
             known[delivery] = lane = lane_of(delivery)
             if lane is None:
@@ -99,6 +100,9 @@ class Lanes:
                 offered.append(delivery)
             else:
                 self._keep_back(delivery, lane)
+                kept_back = True
+        if kept_back:
+            self._inner.wake()  # there is still room, and perhaps more to come
         return offered
 
     def _wanted(self, room: int) -> int:

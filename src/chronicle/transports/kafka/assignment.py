@@ -47,7 +47,8 @@ class Part:
         self.number = number
         self.ledger = Ledger(start, metadata)
         self.open: dict[int, Record] = {}
-        self.newest: int | None = None  # the offset of the last record that the client brought
+        # The last offset that the client brought, or that is done.
+        self.newest: int | None = start - 1 if start is not None else None
         self.closing = False  # nothing new begins
         self.over = False  # no longer ours
         self.kept: deque[Came] = deque()  # beyond the span: they wait for the oldest record

@@ -101,8 +101,10 @@ class Client:
         self._space.set()
         if self._thread.ident is None:
             self.consumer.close()
-        else:
-            self._thread.join(patience)
+            return
+        self._thread.join(patience)
+        if self._thread.is_alive():
+            self._commits.unanswered(patience)
 
     # --- the thread ---------------------------------------------------------------------------------
 
@@ -169,9 +171,11 @@ class Client:
             if part is None:
                 continue
             offset = message.offset() or 0
-            if part.newest is None:
-                self._look_for_gap(part, offset)
-            if error is None:
+            if part.newest is not None and offset > part.newest + 1:
+                self._look_for_gap(part, part.newest + 1)
+            if error is not None:
+                part.newest = max(offset - 1, -1 if part.newest is None else part.newest)
+            else:
                 if part.newest is not None and offset <= part.newest:
                     part = self._begin_anew(part)
                 part.newest = offset
@@ -181,19 +185,14 @@ class Client:
         if was_empty and self.ready:
             self.reports.wake()
 
-    def _look_for_gap(self, part: Part, first: int) -> None:
-        """The first word of a partition: was something deleted before it was read?"""
-        if part.committed is None:
-            return
-        committed = part.committed.offset
-        part.newest = committed - 1
-        if first > committed:
-            where = TopicPartition(self._topic, part.number)
-            bounds = self.consumer.get_watermark_offsets(where, cached=True)
-            gone = (bounds[0] if bounds else 0) - committed
-            if gone > 0:
-                text = f"partition {part.number}: up to {gone} records were deleted before they were read"
-                self.reports.say(DELETED, logging.ERROR, text, partition=part.number, count=gone)
+    def _look_for_gap(self, part: Part, expected: int) -> None:
+        """Offsets are missing: was something deleted before it was read? Gaps as such are no news (K2)."""
+        where = TopicPartition(self._topic, part.number)
+        bounds = self.consumer.get_watermark_offsets(where, cached=True)
+        gone = (bounds[0] if bounds else 0) - expected
+        if gone > 0:
+            text = f"partition {part.number}: up to {gone} records were deleted before they were read"
+            self.reports.say(DELETED, logging.ERROR, text, partition=part.number, count=gone)
 
     def _begin_anew(self, part: Part) -> Part:
         """Offsets went back, and nobody asked for that: the topic was made anew, or truncated."""
@@ -242,7 +241,7 @@ class Client:
 
     def _trouble(self, error: KafkaError) -> None:
         """A poll failed; the next may not."""
-        if error.fatal():
+        if error.fatal() or error.code() == KafkaError._FATAL:  # as a record, it comes without the flag
             self._fail(error)
             return
         problem = self._explain(error)
