@@ -23,7 +23,9 @@ PROTOCOLS: Final = pytest.mark.parametrize(
 PARTITIONS: Final = 4
 
 
-def consume(campaign: Campaign, start: StartChronicle, *options: str, syncer: str = "sync") -> ChronicleProcess:
+def consume(
+    campaign: Campaign, start: StartChronicle, *options: str, syncer: str = "sync"
+) -> ChronicleProcess:
     """A member that has its partitions."""
     process = campaign.consume(start, *options, syncer=syncer)
     process.wait_for_line("consumer.ready")

@@ -70,7 +70,9 @@ class Commits:
         ended: dict[int, float] = {}
         for step in self._campaign.steps("end"):
             ended.setdefault(step.number, step.time)
-        order = sorted(self._place.lies.items(), key=lambda lie: ended.get(lie[0], float("inf")), reverse=True)
+        order = sorted(
+            self._place.lies.items(), key=lambda lie: ended.get(lie[0], float("inf")), reverse=True
+        )
         early = []
         for look in self.looks:
             for number, (partition, offset) in order:

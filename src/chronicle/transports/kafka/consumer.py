@@ -10,6 +10,7 @@ Rule 3: a log cannot take a record back: another try is made from memory (transp
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -35,6 +36,7 @@ from chronicle.transports.kafka.letters import Letters
 from chronicle.transports.kafka.offsets import bounds_of, place_group
 from chronicle.transports.kafka.problems import built, error_in, explained
 from chronicle.transports.kafka.records import NAME
+from chronicle.transports.kafka.reports import COMMIT_FAILED
 from chronicle.transports.kafka.states import EVERYDAY, KAFKA, Kafka, KafkaEvent
 from chronicle.transports.kafka.topology import check_topics, make_topics
 from chronicle.transports.seam import Closing, Connector, Promises, never
@@ -71,6 +73,7 @@ class KafkaTransport:
         self._admin: Admin | None = None
         self._confirmed: deque[Settlement] = deque()
         self._stopped = False
+        self.unconfirmed = 0
 
     @property
     def place(self) -> str:
@@ -230,4 +233,7 @@ class KafkaTransport:
     def _let_go(self, patience: float = CLOSE[Closing.LOST]) -> None:
         client, self._client = self._client, None
         if client is not None:
-            client.close(patience)
+            self.unconfirmed = client.close(patience)
+            if self.unconfirmed:
+                text = f"the brokers did not confirm {self.unconfirmed} settled records: they may come again"
+                self.notices.append(Notice(COMMIT_FAILED, logging.ERROR, text))
