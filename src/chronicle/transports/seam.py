@@ -170,7 +170,7 @@ class Transport(Protocol):
     def unconfirmed(self) -> int:
         """Once it is closed: how many messages were settled here and the broker never confirmed it.
 
-        They may come again. Only a transport whose verdicts are final before the broker knows of them has any.
+        They may come again. Only where verdicts are final before the broker knows of them there are any.
         """
 
     def open(self, stopping: Callable[[], bool]) -> int | None:

@@ -46,6 +46,7 @@ LOOK: Final = 2.0  # seconds that a look at the ends of the partitions may take
 JOIN: Final = 10.0  # seconds that opening waits for partitions; a group that is being shared out takes longer
 CLOSE: Final = {Closing.SETTLED: 5.0, Closing.DEADLINE: 1.0, Closing.LOST: 1.0}  # seconds for the last commit
 PARKED: Final = 1000  # records that wait here for their key or their next try, and leave room for others
+VANISHED: Final = 3000  # milliseconds after which a dead-letter topic that is gone is told
 LARGEST: Final = 1_000_000_000  # bytes; the brokers say what is too large
 
 
@@ -136,7 +137,8 @@ class KafkaTransport:
 
     def _producer(self, alone: bool, chatter: Chatter) -> Producer:
         config = producer_config(self._address, self._connector.tls, self._connector.tag)
-        config |= {"message.max.bytes": LARGEST} | ({"batch.num.messages": 1} if alone else {})
+        config |= {"message.max.bytes": LARGEST, "topic.metadata.propagation.max.ms": VANISHED}
+        config |= {"batch.num.messages": 1} if alone else {}
         return built(Producer, config, self._address, logger=chatter)
 
     def _explain(self, error: KafkaError) -> ChronicleError:
