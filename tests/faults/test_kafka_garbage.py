@@ -1,4 +1,4 @@
-"""G1–G5, G9 at Kafka: whatever a record contains, it ends in the syncer or among the dead letters, as it came.
+"""G1–G5, G9 at Kafka: whatever a record holds, it ends in the syncer or among the dead letters, as it came.
 
 And a broker that does not speak Kafka's protocol.
 """
@@ -24,7 +24,7 @@ OURS: Final = {
     "x-chronicle-first-failed-at", "x-chronicle-last-failed-at", "x-chronicle-partition",
     "x-chronicle-offset",
 }  # fmt: skip
-HEADERS: Final = [
+HEADERS: Final[list[tuple[str, str | bytes | None]]] = [
     ("twice", b"1"),
     ("twice", b"\xff\0"),
     ("none", None),

@@ -36,6 +36,7 @@ class LogBroker:
     """One log, as the engine sees it."""
 
     away = 0.0
+    unconfirmed = 0
     place = "nowhere"
 
     def __init__(self, *lanes: str, promises: Promises = LOG) -> None:
@@ -47,7 +48,7 @@ class LogBroker:
         self.held: dict[int, tuple[int, Lease]] = {}  # by handle
         self.settled: dict[int, list[Action]] = {}  # what became of each message
         self.left: list[int] = []
-        self.unconfirmed: list[Settlement] = []
+        self.unheard: list[Settlement] = []
         self.rooms: list[int] = []  # what every turn had room for
         self.timeouts: list[float] = []
         self.loses = False
@@ -69,7 +70,7 @@ class LogBroker:
 
     def confirm(self) -> None:
         """The dead letters have arrived; the next `settle` says so."""
-        for settlement in self.unconfirmed:
+        for settlement in self.unheard:
             self._finish(settlement)
 
     def _put_back(self, handle: int) -> None:
@@ -103,11 +104,11 @@ class LogBroker:
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
         if self.loses:
             raise ConnectionLost("cut by the test")
-        final = [one for one in self.unconfirmed if one.fate is not Fate.OPEN]
-        self.unconfirmed = [one for one in self.unconfirmed if one.fate is Fate.OPEN]
+        final = [one for one in self.unheard if one.fate is not Fate.OPEN]
+        self.unheard = [one for one in self.unheard if one.fate is Fate.OPEN]
         for settlement in work:
             if settlement.verdict.action is Action.DEAD_LETTER and settlement.delivery.handle in self.held:
-                self.unconfirmed.append(settlement)
+                self.unheard.append(settlement)
                 continue
             final.append(settlement)
             if settlement.verdict.action is Action.LEAVE:
@@ -138,7 +139,7 @@ class LogBroker:
             return
         for handle in list(self.held):
             self._put_back(handle)
-        self.unconfirmed.clear()
+        self.unheard.clear()
 
     def wake(self) -> None: ...
 

@@ -68,6 +68,10 @@ class Lanes:
     def away(self) -> float:
         return self._inner.away
 
+    @property
+    def unconfirmed(self) -> int:
+        return self._inner.unconfirmed
+
     def open(self, stopping: Callable[[], bool]) -> int | None:
         queued = self._inner.open(stopping)
         self._open, self._stopped = True, False

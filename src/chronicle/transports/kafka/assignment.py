@@ -54,6 +54,8 @@ class Part:
         self.kept: deque[Came] = deque()  # beyond the span: they wait for the oldest record
         self.held_back = False
         self.committed: Position | None = Position(start, metadata) if start is not None else None
+        self.settled = 0  # records …
+        self.safe = 0  # … of which the brokers know
 
 
 class Came(NamedTuple):
@@ -68,6 +70,11 @@ class Commit(NamedTuple):
 
     part: Part
     position: Position
+    settled: int  # what the part's count was then
+
+    def done(self) -> None:
+        """The brokers have it."""
+        self.part.committed, self.part.safe = self.position, self.settled
 
 
 class Assignment:
@@ -142,7 +149,7 @@ class Assignment:
                 if watermark is not None:
                     position = Position(watermark, part.ledger.metadata(room))
                     if position != part.committed:
-                        wanted.append(Commit(part, position))
+                        wanted.append(Commit(part, position, part.settled))
         return wanted
 
     def held_back(self) -> list[tuple[Part, float]]:
@@ -188,6 +195,7 @@ class Assignment:
             if part.over or part.open.pop(record.offset, None) is not record:
                 return False
             part.ledger.settle(record.offset)
+            part.settled += 1
             if part.closing:
                 self._settled.notify_all()
         return True

@@ -95,16 +95,19 @@ class Client:
         self._stopped = True
         self._space.set()
 
-    def close(self, patience: float) -> None:
-        """Commit what is settled, leave the group, and end; waits at most so long for the brokers."""
+    def close(self, patience: float) -> int:
+        """Commit what is settled, leave the group, and end; waits at most so long for the brokers.
+
+        How many settled records the brokers have not confirmed: they may come again.
+        """
+        parts = self._assignment.parts()
         self._membership.ending = True
         self._space.set()
         if self._thread.ident is None:
             self.consumer.close()
-            return
-        self._thread.join(patience)
-        if self._thread.is_alive():
-            self._commits.unanswered(patience)
+        else:
+            self._thread.join(patience)
+        return sum(part.settled - part.safe for part in parts)
 
     # --- the thread ---------------------------------------------------------------------------------
 
