@@ -117,9 +117,8 @@ class Client:
                 self._turn()
         except KafkaException as error:
             self._fail(error_in(error))
-        except BaseException as error:  # nobody else would learn that it has ended
-            self.failed = ClientFailed(f"the Kafka client ended: {type(error).__name__}")
-            raise
+        except BaseException as error:  # a callback's, too; nobody else would learn of it
+            self.failed = ClientFailed(f"the Kafka client has ended: {type(error).__name__}")
         finally:
             self.reports.wake()
             self._leave()
@@ -156,7 +155,8 @@ class Client:
     def _wait_for_space(self) -> None:
         """There is no room; the client keeps what it has fetched."""
         self._waits_for_space = True
-        self._space.wait(SHORT if self._letters else TURN)
+        if len(self.ready) > self._capacity // 2:  # otherwise it was taken just now
+            self._space.wait(SHORT if self._letters else TURN)
         self._waits_for_space = False
         self._space.clear()
 
@@ -256,7 +256,8 @@ class Client:
         self.reports.trouble(POLL_FAILED, level, str(problem), error.code())
 
     def _fail(self, error: KafkaError) -> None:
-        self.failed = self._explain(error)
+        problem = self._explain(error)
+        self.failed = problem if isinstance(problem, ClientFailed) else ClientFailed(str(problem))
         self.reports.wake()
 
     # --- the end ------------------------------------------------------------------------------------
@@ -264,8 +265,7 @@ class Client:
     def _leave(self) -> None:
         """Commit, and leave the group. In here, so that nobody waits for brokers that are away."""
         self._membership.ending = True
-        if not isinstance(self.failed, ClientFailed):
+        with suppress(Exception):  # what it could not commit is counted, and told by whoever closes
             self._commits.now(self.consumer, self._assignment.parts())
-        with suppress(KafkaException, RuntimeError):
             self.consumer.close()
         self._letters.close()
