@@ -39,7 +39,7 @@ from chronicle.transports.kafka.problems import RIGHTS, Witness, built, error_in
 from chronicle.transports.seam import Connector
 
 ANSWER_TIMEOUT: Final = 10.0  # seconds
-DOWN_TIMEOUT: Final = 3.0  # when no broker can be reached: whoever asks, asks again
+DOWN_TIMEOUT: Final = 1.0  # when no broker can be reached: whoever asks, asks again
 TURN: Final = 0.1  # seconds between two looks at what goes on beside a wait
 UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
@@ -91,6 +91,26 @@ class Admin:
             raise no_topic(self.address, name)
         return found
 
+    def check_group(self, group: str) -> None:
+        """BrokerRefused if this user may not read in the group; a group that is not there yet is no problem.
+
+        A consumer would not be told: it goes on looking for the group's coordinator.
+        """
+        asked = self._client.describe_consumer_groups(
+            [group], request_timeout=ANSWER_TIMEOUT, include_authorized_operations=True
+        )
+        try:
+            allowed = self._answer(asked[group]).authorized_operations
+        except KafkaException as exception:
+            error = error_in(exception)
+            if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                raise self._witness.problem(error, group=group) from None
+            return  # whatever it is, it stops nobody from joining
+        if allowed and AclOperation.READ not in allowed:
+            raise BrokerRefused(
+                f"{self.address.place}: this user may not read in the group {group!r}", RIGHTS
+            )
+
     def settings(self, names: Iterable[str]) -> dict[str, Mapping[str, str]]:
         """What is set for these topics, as far as this user may see it."""
         asked = self._client.describe_configs(
@@ -118,6 +138,20 @@ class Admin:
             return {where.partition: self._answer(future).offset for where, future in asked.items()}
         except (KafkaException, ChronicleError):
             return None
+
+    def is_done(self, name: str, group: str, timeout: float) -> bool | None:
+        """Whether a group has committed everything that is in a topic; None if the brokers do not say."""
+        try:
+            partitions = [TopicPartition(name, number) for number in self.topic(name).partitions]
+            asked = self._client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, partitions)], request_timeout=timeout
+            )
+            (answer,) = map(self._answer, asked.values())
+        except (KafkaException, ChronicleError):
+            return None
+        ends = self.ends(name, [one.partition for one in partitions], timeout)
+        done = {one.partition: one.offset for one in answer.topic_partitions}
+        return None if ends is None else all(done.get(at, -1) >= end for at, end in ends.items() if end)
 
     def create(
         self, name: str, partitions: int | None, replication: int | None, config: Mapping[str, str]

@@ -95,16 +95,19 @@ class Client:
         self._stopped = True
         self._space.set()
 
-    def close(self, patience: float) -> None:
-        """Commit what is settled, leave the group, and end; waits at most so long for the brokers."""
+    def close(self, patience: float) -> int:
+        """Commit what is settled, leave the group, and end; waits at most so long for the brokers.
+
+        How many settled records the brokers have not confirmed: they may come again.
+        """
+        parts = self._assignment.parts()
         self._membership.ending = True
         self._space.set()
         if self._thread.ident is None:
             self.consumer.close()
-            return
-        self._thread.join(patience)
-        if self._thread.is_alive():
-            self._commits.unanswered(patience)
+        else:
+            self._thread.join(patience)
+        return sum(part.settled - part.safe for part in parts)
 
     # --- the thread ---------------------------------------------------------------------------------
 
@@ -114,9 +117,8 @@ class Client:
                 self._turn()
         except KafkaException as error:
             self._fail(error_in(error))
-        except BaseException as error:  # nobody else would learn that it has ended
-            self.failed = ClientFailed(f"the Kafka client ended: {type(error).__name__}")
-            raise
+        except BaseException as error:  # a callback's, too; nobody else would learn of it
+            self.failed = ClientFailed(f"the Kafka client has ended: {type(error).__name__}")
         finally:
             self.reports.wake()
             self._leave()
@@ -153,7 +155,8 @@ class Client:
     def _wait_for_space(self) -> None:
         """There is no room; the client keeps what it has fetched."""
         self._waits_for_space = True
-        self._space.wait(SHORT if self._letters else TURN)
+        if len(self.ready) > self._capacity // 2:  # otherwise it was taken just now
+            self._space.wait(SHORT if self._letters else TURN)
         self._waits_for_space = False
         self._space.clear()
 
@@ -219,6 +222,8 @@ class Client:
         if error.fatal():
             self._fail(error)
         elif error.code() in AWAY:
+            if self._thread.ident is None:
+                return  # it has not joined: whoever asked the brokers about topics says what is wrong
             if self.away_since is None:
                 self.away_since = self._probed = monotonic()
                 self.reports.happened.append(KafkaEvent.POLL_ERR)
@@ -251,7 +256,8 @@ class Client:
         self.reports.trouble(POLL_FAILED, level, str(problem), error.code())
 
     def _fail(self, error: KafkaError) -> None:
-        self.failed = self._explain(error)
+        problem = self._explain(error)
+        self.failed = problem if isinstance(problem, ClientFailed) else ClientFailed(str(problem))
         self.reports.wake()
 
     # --- the end ------------------------------------------------------------------------------------
@@ -259,8 +265,7 @@ class Client:
     def _leave(self) -> None:
         """Commit, and leave the group. In here, so that nobody waits for brokers that are away."""
         self._membership.ending = True
-        if not isinstance(self.failed, ClientFailed):
+        with suppress(Exception):  # what it could not commit is counted, and told by whoever closes
             self._commits.now(self.consumer, self._assignment.parts())
-        with suppress(KafkaException, RuntimeError):
             self.consumer.close()
         self._letters.close()

@@ -68,10 +68,10 @@ class Commits:
         commits, self._asked = self._asked, []
         errors = {one.partition: one.error for one in partitions or ()}
         worst = error
-        for part, position in commits:
-            failed = error or errors.get(part.number)
+        for commit in commits:
+            failed = error or errors.get(commit.part.number)
             if failed is None:
-                part.committed = position
+                commit.done()
             worst = worst or failed
         if worst is not None:
             self._failed(worst)
@@ -105,23 +105,16 @@ class Commits:
             except KafkaException as failure:
                 error = error_in(failure)
             if error is None:
-                for part, position in commits:
-                    part.committed = position
+                for commit in commits:
+                    commit.done()
                 return
-        if numbers := [part.number for part, _ in commits if part in parts]:
+        if numbers := [commit.part.number for commit in commits if commit.part in parts]:
             why = error.str() if error is not None else "no answer"
             text = f"settled offsets could not be committed, so records come again: {why}"
-            self._reports.say(COMMIT_FAILED, logging.ERROR, text, partitions=numbers)
-
-    def unanswered(self, patience: float) -> None:
-        """Nobody waits for the last commit any longer."""
-        if commits := self._assignment.commits(room=self._room):
-            text = f"the last commit had no answer within {patience:g} s, so records come again"
-            numbers = [part.number for part, _ in commits]
             self._reports.say(COMMIT_FAILED, logging.ERROR, text, partitions=numbers)
 
     def _offsets(self, commits: Sequence[Commit]) -> list[TopicPartition]:
         return [
             TopicPartition(self._topic, part.number, position.offset, metadata=position.metadata)
-            for part, position in commits
+            for part, position, _ in commits
         ]

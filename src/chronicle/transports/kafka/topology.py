@@ -4,8 +4,8 @@ Rule 1: nothing is ever changed or deleted. Both topics are looked at before the
         exists with another number of partitions or copies than was asked for, nothing is created.
 Rule 2: the dead-letter topic has as many partitions as the topic, keeps its records for ever, and takes
         slightly larger ones: a dead letter is the record and what is said about its death.
-Rule 3 (K5): a consumer does not start unless both exist and this user may use them; otherwise the first
-        failure would show that there is no place for it.
+Rule 3 (K5): a consumer does not start unless both exist and this user may use them and the group; otherwise
+        the first failure would show that there is no place for it.
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ def check_topics(
             "create it: chronicle declare, or --declare",
         )
     _check_right(where, there[dead_letters], AclOperation.WRITE, "write to")
+    admin.check_group(choices_of(connector.choices, queue).group)
     notices.extend(_doubts(queue, dead_letters, admin.settings((queue, dead_letters))))
     return there[queue].partitions
 
