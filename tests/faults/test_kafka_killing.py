@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -140,7 +141,7 @@ def test_a_leader_and_the_coordinator_may_fail(
     process = campaign.consume(chronicle, "--concurrency", "4", "--on-failure", "dead-letter")
     process.wait_for_line("consumer.ready")
     group = f"chronicle.{campaign.queue}"
-    for find in (lambda: kafka_trio.leader(campaign.queue), lambda: kafka_trio.coordinator(group)):
+    for find in (partial(kafka_trio.leader, campaign.queue), partial(kafka_trio.coordinator, group)):
         campaign.send(100, seconds=0.02)
         campaign.send(20, answer="false")
         settled = len(campaign.ended())

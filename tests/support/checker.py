@@ -204,9 +204,16 @@ class Campaign:
         )  # fmt: skip
 
     def send(self, count: int = 1, **asked: Any) -> list[int]:
-        """Publish so many messages with the next numbers, each asking this of the syncer."""
+        """Publish so many messages with the next numbers, each asking this of the syncer.
+
+        What is asked may be a function of the number.
+        """
         numbers = list(range(len(self.sent), len(self.sent) + count))
-        self.place.publish(self.queue, [json.dumps({"id": n, **asked}).encode() for n in numbers])
+        bodies = [
+            {"id": n, **{name: what(n) if callable(what) else what for name, what in asked.items()}}
+            for n in numbers
+        ]
+        self.place.publish(self.queue, [json.dumps(body).encode() for body in bodies])
         self.sent.update(numbers)
         return numbers
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Self
@@ -56,6 +57,16 @@ class Commits:
                 committed = {one.partition: (one.offset, one.metadata or "") for one in found}
                 self.looks.append(Look(time.monotonic(), committed))
 
+    def uncommitted(self, pid: int, at: float) -> int:
+        """How much of what this process had done was not committed at that time."""
+        before = [look for look in self.looks if look.time <= at]
+        done = {step.number for step in self._campaign.steps("end") if step.pid == pid and step.time <= at}
+        if not before:
+            return len(done)
+        committed = before[-1].committed
+        places = (self._place.lies[number] for number in done)
+        return sum(not is_settled(offset, *committed[partition]) for partition, offset in places)
+
     def steps_back(self) -> list[tuple[int, int, int]]:
         """Where a commit was behind an earlier one: the partition, and both offsets."""
         return [
@@ -65,14 +76,17 @@ class Commits:
             if offset < before.committed[number][0]
         ]
 
-    def premature(self) -> list[int]:
-        """The messages that a commit said were done while nobody had come to their end."""
+    def premature(self, of: Collection[int] | None = None, by: int | None = None) -> list[int]:
+        """The messages that a commit said were done while nobody had come to their end.
+
+        Of all, or of these; nobody, or not the process of that number.
+        """
         ended: dict[int, float] = {}
         for step in self._campaign.steps("end"):
-            ended.setdefault(step.number, step.time)
-        order = sorted(
-            self._place.lies.items(), key=lambda lie: ended.get(lie[0], float("inf")), reverse=True
-        )
+            if by is None or step.pid == by:
+                ended.setdefault(step.number, step.time)
+        lies = [(number, lie) for number, lie in self._place.lies.items() if of is None or number in of]
+        order = sorted(lies, key=lambda lie: ended.get(lie[0], float("inf")), reverse=True)
         early = []
         for look in self.looks:
             for number, (partition, offset) in order:

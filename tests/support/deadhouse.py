@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Synced
 from chronicle.core.policy import ACKED
 from chronicle.core.queues import QueueType
 from chronicle.core.settlement import Settlement
 from chronicle.core.topology import Enabled, QueueOptions
-from chronicle.transports.catalog import declare_topology, open_publisher, open_transport
-from chronicle.transports.seam import Connector, Outgoing
+from chronicle.transports.catalog import declare_topology, open_publisher, open_reader, open_transport
+from chronicle.transports.seam import Connector, Outgoing, Reader, Reading
 from support.cli import Said, run
 from support.queues import Queues
+from support.topics import Topics
 
 CANARY = "Wandacanary"
 
@@ -53,6 +56,13 @@ class DeadHouse:
         with open_publisher(replace(self._connector, queue=queue)) as publisher:
             for at in range(0, len(waiting) or 1, 500):
                 publisher.publish(waiting[at : at + 500])
+
+    def make(self, queue: str) -> None:
+        """Another queue, empty."""
+        if self.queues is not None:
+            self.queues.declare(queue)
+        else:
+            self.put(queue, [])
 
     def die(self, *ids: int, **headers: Any) -> None:
         """Dead letters of these actions; a header's dashes are written as underscores."""
@@ -103,10 +113,51 @@ class DeadHouse:
         return Connector(self.url, self.queue)
 
 
+@dataclass(frozen=True, slots=True)
+class KafkaHouse(DeadHouse):
+    """A topic and its dead letters.
+
+    What is in a topic is what its group has not settled; whoever takes it settles it.
+    """
+
+    topics: Topics = field(kw_only=True)
+
+    def make(self, queue: str) -> None:
+        self.topics.make(queue, 1)
+
+    def take(self, queue: str) -> list[Found]:
+        with self._reader(queue) as reader:
+            found: list[Delivery] = []
+            while (batch := reader.read(500, 5.0)) is not None:
+                found += batch
+            reader.remove(found)
+        return [Found(one.body, one.headers, one.redelivered) for one in found]
+
+    def depth(self, queue: str) -> int:
+        with self._reader(queue) as reader:
+            return reader.present
+
+    @contextmanager
+    def _reader(self, queue: str) -> Iterator[Reader]:
+        reader = open_reader(replace(self._connector, queue=queue), Reading())
+        reader.open(lambda: False)
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+
 def action(number: int) -> bytes:
     """An action whose contact must not show anywhere."""
     contact = {"email": f"{CANARY}{number}@example.org", "firstName": CANARY}
     return json.dumps({"schema": "proca:action:2", "actionId": number, "contact": contact}).encode()
+
+
+def at_kafka(topics: Topics, url: str, folder: Path, partitions: int = 1) -> KafkaHouse:
+    """A fresh topic with one for its dead letters; those of one partition have an order."""
+    topic = topics.make(topics.name("dlq"), partitions)
+    topics.make(f"{topic}.dlq", partitions)
+    return KafkaHouse(url, topic, folder, "kafka", topics=topics)
 
 
 def at_rabbit(queues: Queues, folder: Path, kind: str) -> DeadHouse:

@@ -139,6 +139,20 @@ class Admin:
         except (KafkaException, ChronicleError):
             return None
 
+    def is_done(self, name: str, group: str, timeout: float) -> bool | None:
+        """Whether a group has committed everything that is in a topic; None if the brokers do not say."""
+        try:
+            partitions = [TopicPartition(name, number) for number in self.topic(name).partitions]
+            asked = self._client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, partitions)], request_timeout=timeout
+            )
+            (answer,) = map(self._answer, asked.values())
+        except (KafkaException, ChronicleError):
+            return None
+        ends = self.ends(name, [one.partition for one in partitions], timeout)
+        done = {one.partition: one.offset for one in answer.topic_partitions}
+        return None if ends is None else all(done.get(at, -1) >= end for at, end in ends.items() if end)
+
     def create(
         self, name: str, partitions: int | None, replication: int | None, config: Mapping[str, str]
     ) -> bool:

@@ -117,9 +117,8 @@ class Client:
                 self._turn()
         except KafkaException as error:
             self._fail(error_in(error))
-        except BaseException as error:  # nobody else would learn that it has ended
-            self.failed = ClientFailed(f"the Kafka client ended: {type(error).__name__}")
-            raise
+        except BaseException as error:  # a callback's, too; nobody else would learn of it
+            self.failed = ClientFailed(f"the Kafka client has ended: {type(error).__name__}")
         finally:
             self.reports.wake()
             self._leave()
@@ -156,7 +155,8 @@ class Client:
     def _wait_for_space(self) -> None:
         """There is no room; the client keeps what it has fetched."""
         self._waits_for_space = True
-        self._space.wait(SHORT if self._letters else TURN)
+        if len(self.ready) > self._capacity // 2:  # otherwise it was taken just now
+            self._space.wait(SHORT if self._letters else TURN)
         self._waits_for_space = False
         self._space.clear()
 
@@ -174,9 +174,11 @@ class Client:
             if part is None:
                 continue
             offset = message.offset() or 0
-            if part.newest is None:
-                self._look_for_gap(part, offset)
-            if error is None:
+            if part.newest is not None and offset > part.newest + 1:
+                self._look_for_gap(part, part.newest + 1)
+            if error is not None:
+                part.newest = max(offset - 1, -1 if part.newest is None else part.newest)
+            else:
                 if part.newest is not None and offset <= part.newest:
                     part = self._begin_anew(part)
                 part.newest = offset
@@ -186,19 +188,14 @@ class Client:
         if was_empty and self.ready:
             self.reports.wake()
 
-    def _look_for_gap(self, part: Part, first: int) -> None:
-        """The first word of a partition: was something deleted before it was read?"""
-        if part.committed is None:
-            return
-        committed = part.committed.offset
-        part.newest = committed - 1
-        if first > committed:
-            where = TopicPartition(self._topic, part.number)
-            bounds = self.consumer.get_watermark_offsets(where, cached=True)
-            gone = (bounds[0] if bounds else 0) - committed
-            if gone > 0:
-                text = f"partition {part.number}: up to {gone} records were deleted before they were read"
-                self.reports.say(DELETED, logging.ERROR, text, partition=part.number, count=gone)
+    def _look_for_gap(self, part: Part, expected: int) -> None:
+        """Offsets are missing: was something deleted before it was read? Gaps as such are no news (K2)."""
+        where = TopicPartition(self._topic, part.number)
+        bounds = self.consumer.get_watermark_offsets(where, cached=True)
+        gone = (bounds[0] if bounds else 0) - expected
+        if gone > 0:
+            text = f"partition {part.number}: up to {gone} records were deleted before they were read"
+            self.reports.say(DELETED, logging.ERROR, text, partition=part.number, count=gone)
 
     def _begin_anew(self, part: Part) -> Part:
         """Offsets went back, and nobody asked for that: the topic was made anew, or truncated."""
@@ -247,7 +244,7 @@ class Client:
 
     def _trouble(self, error: KafkaError) -> None:
         """A poll failed; the next may not."""
-        if error.fatal():
+        if error.fatal() or error.code() == KafkaError._FATAL:  # as a record, it comes without the flag
             self._fail(error)
             return
         problem = self._explain(error)
@@ -259,7 +256,8 @@ class Client:
         self.reports.trouble(POLL_FAILED, level, str(problem), error.code())
 
     def _fail(self, error: KafkaError) -> None:
-        self.failed = self._explain(error)
+        problem = self._explain(error)
+        self.failed = problem if isinstance(problem, ClientFailed) else ClientFailed(str(problem))
         self.reports.wake()
 
     # --- the end ------------------------------------------------------------------------------------
@@ -267,8 +265,7 @@ class Client:
     def _leave(self) -> None:
         """Commit, and leave the group. In here, so that nobody waits for brokers that are away."""
         self._membership.ending = True
-        if not isinstance(self.failed, ClientFailed):
+        with suppress(Exception):  # what it could not commit is counted, and told by whoever closes
             self._commits.now(self.consumer, self._assignment.parts())
-        with suppress(KafkaException, RuntimeError):
             self.consumer.close()
         self._letters.close()

@@ -3,7 +3,10 @@
 Rule 1: what is committed is the ledger's word at that moment, of partitions that are ours: nothing is kept to
         be committed later, so an old position never overwrites a newer one.
 Rule 2 (R-002-34): a commit that fails is tried once more at once, then told, and again with the next ones.
-Rule 3 (K2): the metadata never keeps an offset from being committed: where it is too large for the brokers,
+Rule 3: while a classic group waits for all its members to join, the brokers answer nothing else on that
+        connection, and then refuse what was asked meanwhile. So whenever partitions are taken away, all that
+        is settled is committed before the next round, and what was refused is tried again soon.
+Rule 4 (K2): the metadata never keeps an offset from being committed: where it is too large for the brokers,
         it is left out.
 """
 
@@ -26,6 +29,12 @@ EVERY: Final = 0.2  # seconds
 AGAIN: Final = 1.0  # seconds between commits that fail
 ANSWER: Final = 30.0  # seconds after which the answer to a commit is no longer expected
 NO_ROOM: Final = 0
+# The group was being shared out when the commit was asked for; the next one may be heard.
+SHARING: Final = (
+    KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.STALE_MEMBER_EPOCH,
+)  # fmt: skip
+SHARINGS: Final = 10  # such answers in a row that are no news
 
 
 class Commits:
@@ -76,17 +85,18 @@ class Commits:
         self._failures += 1
         if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
             self._room = NO_ROOM
-        elif self._failures > 1:
+        elif self._failures > (SHARINGS if error.code() in SHARING else 1):
             self._due = monotonic() + AGAIN
             self._reports.happened.append(KafkaEvent.COMMIT_ERR)
             text = f"offsets could not be committed: {error.str()}; trying again"
             self._reports.trouble(COMMIT_FAILED, logging.WARNING, text, tries=self._failures)
 
     def now(self, consumer: Consumer, parts: Sequence[Part]) -> None:
-        """Commit these and wait for the answer; a failure is told, and the records come again."""
+        """Commit these, and all that is ours, and wait for the answer; of these, a failure is told."""
         error: KafkaError | None = None
+        ours = dict.fromkeys([*parts, *self._assignment.parts()])
         for room in (self._room, NO_ROOM):
-            commits = self._assignment.commits(parts, room)
+            commits = self._assignment.commits(ours, room)
             if not commits:
                 return
             try:
@@ -98,10 +108,10 @@ class Commits:
                 for commit in commits:
                     commit.done()
                 return
-        why = error.str() if error is not None else "no answer"
-        text = f"settled offsets could not be committed, so records come again: {why}"
-        numbers = [commit.part.number for commit in commits]
-        self._reports.say(COMMIT_FAILED, logging.ERROR, text, partitions=numbers)
+        if numbers := [commit.part.number for commit in commits if commit.part in parts]:
+            why = error.str() if error is not None else "no answer"
+            text = f"settled offsets could not be committed, so records come again: {why}"
+            self._reports.say(COMMIT_FAILED, logging.ERROR, text, partitions=numbers)
 
     def _offsets(self, commits: Sequence[Commit]) -> list[TopicPartition]:
         return [

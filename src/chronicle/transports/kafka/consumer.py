@@ -116,6 +116,7 @@ class KafkaTransport:
             self._explain,
             lambda settings: built(Consumer, settings, self._address, logger=chatter),
         )
+        self._letters.prepare()
         numbers = check_topics(connector, stopping, self.notices)
         try:
             place_group(client.consumer, topic, numbers, self._choices.start)
@@ -208,7 +209,10 @@ class KafkaTransport:
             return False
         if self._admin is None:  # few runs ask
             self._admin = Admin(self._connector, never)
-        ends = self._admin.ends(self._connector.queue, assignment.numbers(), LOOK)
+        numbers = assignment.numbers()
+        if not numbers:  # others have them, or they are on their way to us
+            return self._admin.is_done(self._connector.queue, self._choices.group, LOOK)
+        ends = self._admin.ends(self._connector.queue, numbers, LOOK)
         if ends is None:
             return None
         return assignment.has_seen(ends) and not client.ready

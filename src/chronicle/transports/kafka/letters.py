@@ -77,6 +77,10 @@ class Letters:
         self._given = 0  # the pump counts these …
         self._kept = 0  # … and the client's thread those
 
+    def prepare(self) -> None:
+        """Make a producer, before the first letter needs one: SettingError for a setting it does not take."""
+        self._producers[False] = self._make_producer(False)
+
     def send(self, settlement: Settlement) -> None:
         """Dead-letter this one. From the pump."""
         self._given += 1

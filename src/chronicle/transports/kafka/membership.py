@@ -132,5 +132,5 @@ def _placed(committed: TopicPartition) -> tuple[Part, TopicPartition]:
 
 def _is_one_by_one(config: Mapping[str, Any]) -> bool:
     """Whether partitions come and go one by one, and not all at once (KIP-429, KIP-848)."""
-    strategy = str(config.get("partition.assignment.strategy", ""))
-    return config.get("group.protocol") == "consumer" or "cooperative" in strategy
+    protocol, strategy = config.get("group.protocol", ""), config.get("partition.assignment.strategy", "")
+    return str(protocol).lower() == "consumer" or "cooperative" in str(strategy).lower()
