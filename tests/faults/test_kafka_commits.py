@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError
 from chronicle.core.outcome import Action, Synced, Verdict
 from chronicle.core.settlement import Settlement
 from chronicle.transports.kafka import consumer
+from chronicle.transports.kafka.admin import Topic
 from chronicle.transports.kafka.consumer import KafkaTransport
 from chronicle.transports.kafka.reports import COMMIT_FAILED
 from chronicle.transports.seam import Connector, never
@@ -70,7 +71,7 @@ def test_a_commit_that_is_refused_is_tried_again(
     mock: KafkaMock, monkeypatch: pytest.MonkeyPatch, error: int, times: int
 ) -> None:
     """K-e: lost 0, told from the second time on, and in the end everything is committed."""
-    monkeypatch.setattr(consumer, "check_topics", lambda *_: (0,))
+    monkeypatch.setattr(consumer, "check_topics", lambda *_: Topic("t", (0,), 1, None, ""))
     topic = mock.topics.make(mock.topics.name("commits"), 1)
     mock.topics.publish(topic, *(b"%d" % number for number in range(RECORDS)))
     hands = Hands(mock, topic)
