@@ -49,7 +49,9 @@ class Hands:
     """A consumer's pump: takes what comes, and settles it at once."""
 
     def __init__(self, mock: KafkaMock, topic: str) -> None:
-        self.transport = KafkaTransport(Connector(mock.url, topic, tag="test"))
+        # A member that joins again is let in when the session is over: so the mock does it.
+        extras = {"session.timeout.ms": "6000"}
+        self.transport = KafkaTransport(Connector(mock.url, topic, tag="test", extras=extras))
         self.taken: Counter[bytes] = Counter()
 
     def turn(self, room: int = 5) -> None:
