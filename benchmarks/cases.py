@@ -1,8 +1,8 @@
 """What is measured, and what is wanted of it: the cases as data.
 
 Rule 1: a peer stands in the cases whose kind of handler is its own: async ones in async cases, those with
-        threads in sync cases; the reference in both. At Redis everybody stands in both, and FastStream with
-        an async handler: with a sync one it is slower still.
+        threads in sync cases; the reference in both. At Redis and Kafka everybody stands in both, and
+        FastStream with an async handler: with a sync one it is slower still.
 Rule 2: a wish compares with the best of those it names. Rates and CPU compare with every Python peer,
         libraries too; start and memory with frameworks, because a bare library does less.
 """
@@ -15,12 +15,16 @@ from typing import Final
 
 from benchmarks.peers import (
     AIO_PIKA,
+    BARE_KAFKA,
     BARE_REDIS,
     CELERY,
     CHRONICLE,
+    CHRONICLE_KAFKA,
     CHRONICLE_REDIS,
     DRAMATIQ,
     FASTSTREAM,
+    FASTSTREAM_KAFKA,
+    FASTSTREAM_KAFKA_FIRST,
     FASTSTREAM_REDIS,
     JSON_LINES,
     LIMIT,
@@ -28,6 +32,7 @@ from benchmarks.peers import (
     PIKA_THREADS,
     PROCA,
     SILENT,
+    UNORDERED,
     Handler,
     Peer,
     Where,
@@ -98,6 +103,8 @@ ASYNC: Final = (CHRONICLE, PROCA, AIO_PIKA, FASTSTREAM)
 SYNC: Final = (CHRONICLE, PROCA, PIKA_THREADS, DRAMATIQ, CELERY)
 ALL: Final = (CHRONICLE, PROCA, *PYTHON)
 REDIS: Final = (CHRONICLE_REDIS, FASTSTREAM_REDIS, BARE_REDIS)
+FASTSTREAM_AT_KAFKA: Final = (FASTSTREAM_KAFKA, FASTSTREAM_KAFKA_FIRST)
+KAFKA: Final = (CHRONICLE_KAFKA, UNORDERED, *FASTSTREAM_AT_KAFKA, BARE_KAFKA)
 
 
 def _rates(reference: float, python: float) -> tuple[Want, ...]:
@@ -137,6 +144,20 @@ def _redis_rates(framework: float, bare: float | None = None) -> tuple[Want, ...
     return wants if bare is None else (*wants, Want(Metric.RATE, (BARE_REDIS,), bare, of=CHRONICLE_REDIS))
 
 
+def _kafka_rates(framework: float, bare: float | None = None) -> tuple[Want, ...]:
+    """To FastStream however it is set up, to a bare loop, and what the order of a key may cost."""
+    wants = (
+        Want(Metric.RATE, FASTSTREAM_AT_KAFKA, framework, of=CHRONICLE_KAFKA),
+        Want(Metric.RATE, (UNORDERED,), 0.75, of=CHRONICLE_KAFKA),
+    )
+    return wants if bare is None else (*wants, Want(Metric.RATE, (BARE_KAFKA,), bare, of=CHRONICLE_KAFKA))
+
+
+def _flat(short: Peer, long: Peer) -> tuple[Want, ...]:
+    """The rate has a share of the broker's in it, what it costs the process has not."""
+    return (Want(Metric.RATE, (short,), 0.8, of=long), Want(Metric.CPU, (short,), 1.25, of=long))
+
+
 # A long queue beside a short one, in every way in which its length could be felt. A run ends before the short
 # one is empty: with --until-empty the process would end with it.
 HANDLED, SHORT, LONG = 8_000, 10_000, 100_000
@@ -153,6 +174,8 @@ BACKLOGS: Final = tuple(
 # must walk through a list of those that are pending.
 STREAM_HANDLED, STREAM, LONG_STREAM = 60_000, 65_000, 650_000
 FLAT: Final = (backlog(Where.REDIS, STREAM), backlog(Where.REDIS, LONG_STREAM), behind_held(STREAM))
+# At Kafka a run ends with the commit that reaches its mark, one of five a second: a short one says little.
+FLAT_TOPICS: Final = (backlog(Where.KAFKA, STREAM), backlog(Where.KAFKA, LONG_STREAM))
 
 
 CASES: Final = (
@@ -275,15 +298,7 @@ CASES: Final = (
             Point(
                 10,
                 HANDLED,
-                tuple(
-                    want
-                    for short, long in BACKLOGS
-                    # The rate has a share of the broker's in it, what it costs the process has not.
-                    for want in (
-                        Want(Metric.RATE, (short,), 0.8, of=long),
-                        Want(Metric.CPU, (short,), 1.25, of=long),
-                    )
-                ),
+                tuple(want for short, long in BACKLOGS for want in _flat(short, long)),
             ),
         ),
     ),
@@ -317,6 +332,30 @@ CASES: Final = (
             ),
         ),
         repeats=5,
+    ),
+    Case(
+        "kafka-async",
+        "A topic with three partitions and a thousand keys in a Kafka of our own, read in a group; an async "
+        "handler that does nothing.",
+        Handler.ASYNC_NOOP,
+        KAFKA,
+        (Point(10, 100_000, _kafka_rates(8)), Point(50, 100_000, _kafka_rates(10, 0.2))),
+        repeats=5,
+    ),
+    Case(
+        "kafka-sync",
+        "The same with a sync handler.",
+        Handler.SYNC_NOOP,
+        KAFKA,
+        (Point(10, 100_000, _kafka_rates(6)),),
+        repeats=5,
+    ),
+    Case(
+        "kafka-flat",
+        "chronicle alone, over the same number of records: of a topic, and of one ten times as long.",
+        Handler.ASYNC_NOOP,
+        FLAT_TOPICS,
+        (Point(10, STREAM_HANDLED, _flat(*FLAT_TOPICS)),),
     ),
     Case(
         "leak",

@@ -2,7 +2,9 @@
 
 Rule 1: each does the same work: a durable queue of proca actions, parsed, its schema checked, handled, and
         acknowledged one by one, with the same concurrency and a prefetch of twice as much. At Redis it is a
-        stream read in a group, and the window is what one read may bring.
+        stream read in a group, and the window is what one read may bring. At Kafka it is a topic read in a
+        group, where a commit acknowledges all that is before it: who leaves commits to the client has them
+        made as often as chronicle makes its own.
 Rule 2: nobody counts, times or stops itself; that is done from the outside, alike for all.
 Rule 3: a framework with a format of its own gets the same action inside its own envelope.
 """
@@ -52,6 +54,14 @@ class Where(StrEnum):
     RABBITMQ = "RabbitMQ"
     EMBEDDED = "embedded"
     REDIS = "Redis"
+    KAFKA = "Kafka"
+
+
+CLIENTS: Final = {
+    Where.RABBITMQ: ("pika",),
+    Where.REDIS: ("redis", "hiredis"),
+    Where.KAFKA: ("confluent-kafka",),
+}
 
 
 class Handler(StrEnum):
@@ -190,21 +200,20 @@ def chronicle(name: str, *arguments: str, terminal: bool = False) -> Peer:
         ]
         return words if task.keys is None else [*words, "--keys", str(task.keys), "--require-decryption"]
 
-    packages = ("chronicle-syncer", "pika", "orjson", "pynacl")
-    return Peer(name, Kind.OURS, Installer.HERE, packages, command, terminal=terminal)
+    peer = Peer(name, Kind.OURS, Installer.HERE, (), command, terminal=terminal)
+    return at(Where.RABBITMQ, peer)
 
 
-def at_redis(peer: Peer) -> Peer:
-    """The same chronicle, with Redis for its broker."""
-    packages = ("chronicle-syncer", "redis", "hiredis", "orjson", "pynacl")
-    return replace(peer, where=Where.REDIS, packages=packages)
+def at(where: Where, peer: Peer) -> Peer:
+    """The same chronicle with this broker, and the packages that it needs there."""
+    packages = ("chronicle-syncer", *CLIENTS.get(where, ()), "orjson", "pynacl")
+    return replace(peer, where=where, packages=packages)
 
 
 def backlog(where: Where, waiting: int, *arguments: str) -> Peer:
     """chronicle on a queue of this length, named by what is different."""
     name = ", ".join([where, *(word.removeprefix("--") for word in arguments), f"{waiting} waiting"])
-    peer = replace(chronicle(name, "--log-level", "warning", *arguments), where=where, waiting=waiting)
-    return at_redis(peer) if where is Where.REDIS else peer
+    return replace(at(where, chronicle(name, "--log-level", "warning", *arguments)), waiting=waiting)
 
 
 def behind_held(waiting: int) -> Peer:
@@ -214,8 +223,8 @@ def behind_held(waiting: int) -> Peer:
     )
 
 
-def _script(name: str) -> Callable[[Path, Task], list[str]]:
-    return lambda env, _task: [str(env / "bin" / "python"), str(SCRIPTS / name)]
+def _script(name: str, *arguments: str) -> Callable[[Path, Task], list[str]]:
+    return lambda env, _task: [str(env / "bin" / "python"), str(SCRIPTS / name), *arguments]
 
 
 def _node(_env: Path, _task: Task) -> list[str]:
@@ -263,7 +272,7 @@ CELERY: Final = Peer(
     "Celery", Kind.FRAMEWORK, Installer.PIP, ("celery",), _celery, celery_load, share=0.25
 )  # fmt: skip
 LIMIT: Final = Peer("C, the limit", Kind.LIMIT, Installer.CC, ("librabbitmq-dev",), _limit)
-CHRONICLE_REDIS: Final = at_redis(CHRONICLE)
+CHRONICLE_REDIS: Final = at(Where.REDIS, CHRONICLE)
 # With hiredis, as the others: it does not ask for it, and could be thought slow for want of it.
 FASTSTREAM_REDIS: Final = Peer(
     "FastStream (Redis)", Kind.FRAMEWORK, Installer.PIP, ("faststream[redis]", "hiredis"),
@@ -272,4 +281,24 @@ FASTSTREAM_REDIS: Final = Peer(
 BARE_REDIS: Final = Peer(
     "redis-py, a bare loop", Kind.LIBRARY, Installer.PIP, ("redis", "hiredis", "orjson"),
     _script("redis_loop.py"), where=Where.REDIS,
+)  # fmt: skip
+# By default records of one key are handled one after the other; without an order nobody waits.
+CHRONICLE_KAFKA: Final = at(Where.KAFKA, CHRONICLE)
+UNORDERED: Final = at(
+    Where.KAFKA, chronicle("chronicle, --order none", "--log-level", "warning", "--order", "none")
+)
+# The two ways in which it can be set up; with orjson, as the others, which it uses where it is there.
+FASTSTREAM_KAFKA, FASTSTREAM_KAFKA_FIRST = (
+    Peer(
+        name, Kind.FRAMEWORK, Installer.PIP, ("faststream[confluent]", "confluent-kafka", "orjson"),
+        _script("faststream_kafka_consumer.py", acks), share=0.1, where=Where.KAFKA,
+    )
+    for name, acks in (
+        ("FastStream (Kafka), one by one", "after"), ("FastStream (Kafka), acks first", "first"),
+    )
+)  # fmt: skip
+# Much faster than the others, so that a commit more or less would count for much in as many messages.
+BARE_KAFKA: Final = Peer(
+    "confluent-kafka, a bare loop", Kind.LIBRARY, Installer.PIP, ("confluent-kafka", "orjson"),
+    _script("kafka_loop.py"), share=4.0, where=Where.KAFKA,
 )  # fmt: skip

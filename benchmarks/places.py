@@ -1,7 +1,7 @@
 """Where the queues of a run are: how they are made, filled, watched from the outside and checked.
 
-A new broker needs a class here or beside it (streams.py), a word in `Where`, a start in `started`, and the
-contenders of `backlog` in cases.py.
+A new broker needs a class here or beside it (streams.py, topics.py), a word in `Where`, a start in `started`,
+and the contenders of `backlog`, or a case like `redis-flat`, in cases.py.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from typing import Final, Protocol
 from benchmarks.filling import Load, fill
 from benchmarks.peers import Where
 from benchmarks.streams import AtRedis
+from benchmarks.topics import AtKafka
 from benchmarks.watching import Moment, watch
 from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.seam import Connector, Outgoing
+from support.kafka_server import KafkaServer
+from support.kafka_server import why_not as no_kafka
 from support.rabbit import RabbitNode
 from support.redis_server import RedisServer
 
@@ -66,6 +69,11 @@ class Place(Protocol):
         """How many messages a consumer put aside instead of handling them; they are gone afterwards."""
 
 
+def why_not(where: Where) -> str:
+    """Why this kind of broker cannot be started here; empty if it can, as far as is known before."""
+    return no_kafka() if where is Where.KAFKA else ""
+
+
 @contextlib.contextmanager
 def started(needed: Collection[Where], folder: Path) -> Iterator[Mapping[Where, Place]]:
     """The kinds of broker that are needed, all our own and new; they end with this."""
@@ -79,6 +87,8 @@ def started(needed: Collection[Where], folder: Path) -> Iterator[Mapping[Where, 
                     places[where] = AtRabbit(node.start())
                 case Where.REDIS:
                     places[where] = AtRedis(ours.enter_context(RedisServer()).start())
+                case Where.KAFKA:
+                    places[where] = AtKafka(ours.enter_context(KafkaServer()).start())
                 case Where.EMBEDDED:
                     places[where] = InFile(folder)
         yield places

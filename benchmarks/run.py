@@ -21,7 +21,7 @@ from benchmarks.headline import headline, put
 from benchmarks.installing import Http, Installed, Missing, install, install_http
 from benchmarks.measure import BadRun, Run, Sample, measure
 from benchmarks.peers import Peer, Where
-from benchmarks.places import Place, started
+from benchmarks.places import Place, started, why_not
 from benchmarks.results import CaseResult, PointResult
 from benchmarks.server import Server
 from support.samples import FOLDER as SAMPLES
@@ -31,7 +31,7 @@ LONG: Final = 1800.0
 SHORT: Final = 120.0
 BUSY: Final = 0.5
 # The first word of a case's name may be asked for as well: all that begin with it.
-GROUPS: Final = ("http", "redis")
+GROUPS: Final = ("http", "redis", "kafka")
 RESULTS: Final = HERE / "RESULTS.md"
 README: Final = ROOT / "README.md"
 
@@ -47,7 +47,7 @@ def main() -> int:
     load = os.getloadavg()[0]
     if load > BUSY:
         _tell(f"this machine is busy (load {load:.1f}): do not trust the figures")
-    brokers = dict.fromkeys(peer.where for case in cases for peer in _contenders(case))
+    brokers = dict.fromkeys(peer.where for peer in ready)
     _tell(f"starting private brokers: {', '.join(brokers)}")
     with (
         tempfile.TemporaryDirectory(prefix="chronicle-bench-") as folder,
@@ -92,6 +92,8 @@ def _install(cases: list[Case]) -> tuple[dict[Peer, Installed], dict[Peer, str]]
     for peer in dict.fromkeys(peer for case in cases for peer in _contenders(case)):
         _tell(f"finding or installing {peer.name}")
         try:
+            if absent := why_not(peer.where):
+                raise Missing(absent)
             ready[peer] = install(peer)
         except Missing as why:
             missing[peer] = str(why)
@@ -122,7 +124,7 @@ def _contenders(case: Case) -> list[Peer]:
 def _versions(places: Mapping[Where, Place], case: Case, ready: Mapping[Peer, Installed]) -> dict[str, str]:
     """Of the brokers, of Python, and of everybody who takes part."""
     found: dict[str, str] = {}
-    for where in dict.fromkeys(peer.where for peer in _contenders(case)):
+    for where in dict.fromkeys(peer.where for peer in _contenders(case) if peer in ready):
         found |= places[where].versions
     found["Python"] = platform.python_version()
     for peer in _contenders(case):

@@ -10,6 +10,7 @@ import pytest
 
 from chronicle.transports.seam import Transport
 from conformance.harness import Broker, LocalBroker, MemoryBroker, opened
+from conformance.kafka import KafkaBroker
 from conformance.rabbitmq import RabbitBroker
 from conformance.redis import CursorBroker, RedisBroker, in_cluster, one_server, with_sentinels, with_tls
 from support.proxy import Proxy
@@ -28,6 +29,10 @@ BROKERS: Final[Mapping[str, Callable[[pytest.FixtureRequest, Path], Broker]]] = 
     "memory": lambda request, folder: MemoryBroker(),
     "rabbitmq-classic": lambda request, folder: rabbitmq(request, quorum=False),
     "rabbitmq-quorum": lambda request, folder: rabbitmq(request, quorum=True),
+    "kafka": lambda request, folder: KafkaBroker(request.getfixturevalue("kafka").server),
+    "kafka-consumer-protocol": lambda request, folder: KafkaBroker(
+        request.getfixturevalue("kafka").server, {"group.protocol": "consumer"}
+    ),
     "redis": lambda request, folder: RedisBroker(one_server(request)),
     "redis-cursor": lambda request, folder: CursorBroker(one_server(request)),
     "redis-cursor-cluster": lambda request, folder: CursorBroker(in_cluster(request)),

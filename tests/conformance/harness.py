@@ -27,13 +27,17 @@ class Broker(Protocol):
     live: bool  # whether others publish while a transport is open
     shares: bool  # whether each message goes to one of several consumers
     misses_queues: bool  # whether a queue can be unknown
+    reconnects: bool  # whether it reconnects by itself: a loss is not told, and ends nothing
 
     @property
     def lose_connection(self) -> Callable[[Transport], None] | None:
         """Cut this transport off from its broker; None where there is nothing to cut."""
 
-    def new_queue(self) -> str:
-        """A queue nobody else uses, empty, whose dead letters are kept."""
+    def new_queue(self, *, ordered: bool = False) -> str:
+        """A queue nobody else uses, empty, whose dead letters are kept.
+
+        What is published to an `ordered` one comes in that order, also where others have none.
+        """
 
     def make_transport(self, queue: str, prefetch: int = 10) -> Transport:
         """A transport for this queue, not opened."""
@@ -51,11 +55,12 @@ class LocalBroker:
     live = True
     shares = True
     misses_queues = True
+    reconnects = False
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "conformance.db"
 
-    def new_queue(self) -> str:
+    def new_queue(self, *, ordered: bool = False) -> str:
         queue = f"test.{secrets.token_hex(4)}"
         self.publish(queue, [])
         return queue
@@ -91,13 +96,14 @@ class MemoryBroker:
     live = False
     shares = False
     misses_queues = False
+    reconnects = False
     lose_connection = None
 
     def __init__(self) -> None:
         self._messages: dict[str, list[Delivery]] = {}
         self._dead: dict[str, list[bytes]] = {}
 
-    def new_queue(self) -> str:
+    def new_queue(self, *, ordered: bool = False) -> str:
         queue = f"test.{secrets.token_hex(4)}"
         self._messages[queue], self._dead[queue] = [], []
         return queue
@@ -127,11 +133,18 @@ def verdict(delivery: Delivery, action: Action, delay: float = 0.0) -> Settlemen
 
 def settle(transport: Transport, *work: Settlement, turns: int = 200) -> list[Fate]:
     """Settle and turn the broker's I/O until all of it is final; the fates in the order given."""
-    final = {id(settlement) for settlement in transport.settle(work)}
+    return await_fates(transport, work, transport.settle(work), turns)
+
+
+def await_fates(
+    transport: Transport, work: Sequence[Settlement], final: Sequence[Settlement], turns: int = 200
+) -> list[Fate]:
+    """Turn the broker's I/O until all of this work is final, of which some may be; the fates of all."""
+    known = {id(settlement) for settlement in final}
     for _ in range(turns):
-        if final >= {id(settlement) for settlement in work}:
+        if known >= {id(settlement) for settlement in work}:
             break
         assert not transport.receive(0, 0.05)
-        final |= {id(settlement) for settlement in transport.settle(())}
-    assert final >= {id(settlement) for settlement in work}, "a verdict never became final"
+        known |= {id(settlement) for settlement in transport.settle(())}
+    assert known >= {id(settlement) for settlement in work}, "a verdict never became final"
     return [settlement.fate for settlement in work]

@@ -17,6 +17,7 @@ class RabbitBroker:
     live = True
     shares = True
     misses_queues = True
+    reconnects = False
 
     def __init__(self, queues: Queues, proxy: Proxy, *, quorum: bool) -> None:
         self._queues = queues
@@ -24,7 +25,7 @@ class RabbitBroker:
         self._quorum = quorum
         self._dead: dict[str, list[bytes]] = {}
 
-    def new_queue(self) -> str:
+    def new_queue(self, *, ordered: bool = False) -> str:
         queue = self._queues.name("conformance")
         self._queues.declare_with_dead_letters(queue, quorum=self._quorum)
         self._dead[queue] = []

@@ -35,11 +35,12 @@ class RedisBroker:
     live = True
     shares = True
     misses_queues = True
+    reconnects = False
 
     def __init__(self, place: RedisPlace) -> None:
         self._place = place
 
-    def new_queue(self) -> str:
+    def new_queue(self, *, ordered: bool = False) -> str:
         return self._place.streams.make(self._place.streams.name("conformance"))
 
     def make_transport(self, queue: str, prefetch: int = 10) -> Transport:

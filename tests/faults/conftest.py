@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.checker import AtRabbit, AtRedis, Campaign, InFile, NewCampaign
-from support.fixtures import Broker
+from support.checker import AtKafka, AtRabbit, AtRedis, Campaign, InFile, NewCampaign
+from support.fixtures import Broker, Kafka
 from support.redis_cluster import Cluster
 from support.redis_sentinels import Sentinels
 from support.redis_server import RedisServer
@@ -32,6 +32,19 @@ def on_redis(redis_server: RedisServer, tmp_path: Path) -> NewCampaign:
     def make(word: str = "fault", *, server: RedisServer | Sentinels | Cluster = redis_server) -> Campaign:
         stream = server.streams.make(server.streams.name(word))
         return Campaign(AtRedis(server.streams, server.url), stream, tmp_path, f"{stream}.dlq")
+
+    return make
+
+
+@pytest.fixture
+def on_kafka(kafka: Kafka, tmp_path: Path) -> NewCampaign:
+    """Makes a campaign on a fresh topic of a real Kafka, with its dead-letter topic."""
+
+    def make(word: str = "fault", *, partitions: int = 3) -> Campaign:
+        server = kafka.server
+        topic = server.topics.make(server.topics.name(word), partitions)
+        dead = server.topics.make(f"{topic}.dlq", partitions)
+        return Campaign(AtKafka(server.topics, server.url), topic, tmp_path, dead)
 
     return make
 

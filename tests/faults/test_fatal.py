@@ -47,11 +47,11 @@ def test_an_async_syncer_that_blocks_does_not_delay_a_fatal_exit(
     assert (report.lost, sorted(report.queued)) == ([], [0, 1])
 
 
-@pytest.mark.parametrize("maker", ["in_file", "on_redis"])
+@pytest.mark.parametrize("maker", ["in_file", "on_redis", "on_kafka"])
 def test_a_fatal_answer_leaves_its_message_in_the_queue(
     request: pytest.FixtureRequest, chronicle: StartChronicle, maker: str
 ) -> None:
-    """F13 on the embedded queue, and on a stream."""
+    """F13 on the embedded queue, on a stream, and on a topic: the finished ones are committed."""
     campaign: Campaign = request.getfixturevalue(maker)("fatal")
     process = consume(campaign, chronicle, "raise", "sync")
     assert process.wait(SOON) == 1

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
-from support.checker import AtRabbit, AtRedis, Campaign, NewCampaign
+from support.checker import AtKafka, AtRabbit, AtRedis, Campaign, NewCampaign
 from support.fixtures import StartChronicle
 from support.proxy import Proxy
 from support.waiting import wait_for
@@ -16,10 +17,12 @@ SENT, PREFETCH, CONCURRENCY = 40, 12, 4
 ALWAYS_STUCK = {"seconds": 600}
 
 
-@pytest.fixture(params=["rabbitmq", "redis", "local"])
+@pytest.fixture(params=["rabbitmq", "redis", "kafka", "local"])
 def campaign(request: pytest.FixtureRequest) -> Campaign:
-    maker = {"rabbitmq": "on_rabbit", "redis": "on_redis", "local": "in_file"}[request.param]
-    made: Campaign = request.getfixturevalue(maker)("stopped")
+    names = {"rabbitmq": "on_rabbit", "redis": "on_redis", "kafka": "on_kafka", "local": "in_file"}
+    maker = request.getfixturevalue(names[request.param])
+    # One partition, so that the messages come in the order in which they were sent.
+    made: Campaign = maker("stopped", partitions=1) if request.param == "kafka" else maker("stopped")
     return made
 
 
@@ -62,6 +65,8 @@ def wait_for_full_buffer(campaign: Campaign) -> None:
         wait_for(lambda: place.queues.depth(queue) == SENT - PREFETCH, 30, "a full buffer")
     if isinstance(place, AtRedis):
         wait_for(lambda: len(place.streams.pending(queue)) == PREFETCH, 30, "a full buffer")
+    if isinstance(place, AtKafka):
+        time.sleep(0.5)  # the brokers know nothing of buffers
 
 
 @pytest.mark.parametrize("syncer", ["sync", "tasked", "blocking"])

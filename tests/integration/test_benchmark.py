@@ -12,12 +12,23 @@ import pytest
 
 from benchmarks.installing import Http, compiled, install
 from benchmarks.measure import BadRun, Run, measure
-from benchmarks.peers import CHRONICLE, CHRONICLE_REDIS, HELD, Handler, Where, backlog, behind_held
+from benchmarks.peers import (
+    CHRONICLE,
+    CHRONICLE_KAFKA,
+    CHRONICLE_REDIS,
+    HELD,
+    UNORDERED,
+    Handler,
+    Where,
+    backlog,
+    behind_held,
+)
 from benchmarks.places import AtRabbit, InFile, Place
 from benchmarks.server import Server
 from benchmarks.streams import GROUP, AtRedis
+from benchmarks.topics import AtKafka
 from support import samples
-from support.fixtures import Broker, StartRedis
+from support.fixtures import Broker, Kafka, StartRedis
 
 
 @pytest.fixture
@@ -92,6 +103,17 @@ def test_a_long_pending_list_is_made_in_the_name_of_somebody_else(private_redis:
             (group,) = client.xinfo_groups(queue)
             (holder,) = client.xinfo_consumers(queue, GROUP)
         assert (group["pending"], group["lag"], holder["pending"]) == (HELD, 500, HELD)
+
+
+def test_a_run_on_a_topic_is_watched_through_its_group(kafka: Kafka) -> None:
+    place = AtKafka(kafka.server)
+    body = samples.body("action-plain.json")
+    for peer in (CHRONICLE_KAFKA, UNORDERED):
+        sample = measure(place, Run(install(peer), Handler.ASYNC_NOOP, 10, 400, body, step=200))
+        assert [mark.left for mark in sample.marks] == [None, 399, 200, 0]
+        assert [mark.at for mark in sample.marks] == sorted(mark.at for mark in sample.marks)
+    with pytest.raises(BadRun, match="20 messages were dropped"):
+        measure(place, Run(install(CHRONICLE_KAFKA), Handler.SYNC_NOOP, 10, 20, b"no JSON"))
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
 from chronicle.errors import BrokerRefused
+from chronicle.transports.kafka import metadata
 from chronicle.transports.local.consumer import LocalTransport
 from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.seam import Connector, Outgoing
@@ -28,6 +29,7 @@ from support.fixtures import StartChronicle
 from support.process import ChronicleProcess
 from support.queues import Queues
 from support.streams import Streams
+from support.topics import Topics
 from support.waiting import wait_for
 
 SYNCER: Final = journal.__file__
@@ -80,6 +82,41 @@ class AtRedis:
 
     def take(self, queue: str) -> list[bytes]:
         return [entry.body for entry in self.streams.take(queue)]
+
+
+@dataclass(frozen=True, slots=True)
+class AtKafka:
+    """A topic read by its usual group; its dead letters are in the topic of that name.
+
+    A record has the key, and lies in the partition, that its message names. Nothing leaves a topic, so what
+    nobody settled is what the group has not committed, neither by its offset nor by its metadata; ask when
+    no consumer is left.
+    """
+
+    topics: Topics
+    url: str
+    lies: dict[int, tuple[int, int]] = field(default_factory=dict)  # the partition and offset of each message
+
+    def publish(self, queue: str, bodies: Sequence[bytes]) -> None:
+        messages = [json.loads(body) for body in bodies]
+        keys = [str(message["key"]).encode() if "key" in message else None for message in messages]
+        partition = messages[0].get("partition") if messages else None
+        places = self.topics.publish(queue, *bodies, keys=keys, partition=partition)
+        self.lies.update(zip((message["id"] for message in messages), places, strict=True))
+
+    def take(self, queue: str) -> list[bytes]:
+        done = self.topics.committed(f"chronicle.{queue}", queue)
+        return [
+            record.value or b""
+            for record in self.topics.records(queue)
+            if not is_settled(record.offset, *done.get(record.partition, (0, "")))
+        ]
+
+
+def is_settled(offset: int, committed: int, beyond: str) -> bool:
+    """Whether this commit says that the record at this offset is done."""
+    runs = metadata.read(committed, beyond)
+    return offset < committed or any(begin <= offset < end for begin, end in runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +204,16 @@ class Campaign:
         )  # fmt: skip
 
     def send(self, count: int = 1, **asked: Any) -> list[int]:
-        """Publish so many messages with the next numbers, each asking this of the syncer."""
+        """Publish so many messages with the next numbers, each asking this of the syncer.
+
+        What is asked may be a function of the number.
+        """
         numbers = list(range(len(self.sent), len(self.sent) + count))
-        self.place.publish(self.queue, [json.dumps({"id": n, **asked}).encode() for n in numbers])
+        bodies = [
+            {"id": n, **{name: what(n) if callable(what) else what for name, what in asked.items()}}
+            for n in numbers
+        ]
+        self.place.publish(self.queue, [json.dumps(body).encode() for body in bodies])
         self.sent.update(numbers)
         return numbers
 

@@ -50,6 +50,7 @@ async def blocking(message: dict[str, Any]) -> object:
 def patient(message: dict[str, Any], delivery: Delivery) -> bool:
     """A plain syncer that answers False until the try that the message asks for as `tries`."""
     _write("start", message)
+    time.sleep(message.get("seconds", 0))
     if delivery.attempts < message["tries"]:
         return False
     _write("end", message)

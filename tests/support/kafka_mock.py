@@ -50,6 +50,11 @@ class KafkaMock:
         """Forget the topics that were made: nothing can delete them."""
         self.topics.made.clear()
 
+    def fail(self, request: int, *errors: int) -> None:
+        """Answer the next so many requests of this kind (Kafka's number for it) with these errors."""
+        codes = (ctypes.c_int * len(errors))(*errors)
+        self._library.rd_kafka_mock_push_request_errors_array(self._cluster, request, len(errors), codes)
+
     def close(self) -> None:
         self._library.rd_kafka_mock_cluster_destroy(self._cluster)
         self._library.rd_kafka_destroy(self._client)
@@ -76,6 +81,10 @@ def _library() -> ctypes.CDLL:
         "rd_kafka_mock_cluster_destroy": (None, [pointer]),
         "rd_kafka_mock_group_initial_rebalance_delay_ms": (None, [pointer, ctypes.c_int32]),
         "rd_kafka_mock_topic_create": (number, [pointer, text, number, number]),
+        "rd_kafka_mock_push_request_errors_array": (
+            None,
+            [pointer, ctypes.c_int16, ctypes.c_size_t, ctypes.POINTER(number)],
+        ),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)

@@ -59,6 +59,7 @@ class ScriptedTransport:
     """One queue of a broker that obeys a test, as the engine sees it."""
 
     away = 0.0
+    unconfirmed = 0
 
     def __init__(self, *bodies: bytes, promises: Promises = PROMISES) -> None:
         self.promises = promises

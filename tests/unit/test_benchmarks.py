@@ -125,9 +125,9 @@ def test_a_run_replaces_its_own_sections_only(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_broker_shows_that_a_long_queue_is_not_felt() -> None:
-    (case,) = (case for case in CASES if case.name == "backlog")
-    (point,) = case.points
+    cases = {case.name: case for case in CASES}
     for where in Where:
+        (point,) = cases["kafka-flat" if where is Where.KAFKA else "backlog"].points
         found = [want for want in point.wants if want.of.where is where]
         assert {(want.metric, want.bound) for want in found} == {(Metric.RATE, 0.8), (Metric.CPU, 1.25)}
         for want in found:

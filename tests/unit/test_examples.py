@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 
 HOME = Path(__file__).parents[2]
+MESSAGES = [
+    sample
+    for sample in sorted((HOME / "tests/samples").glob("*.json"))
+    if str(json.loads(sample.read_text()).get("schema")).endswith(":2")
+]
 
 
 def blocks(page: str) -> list[str]:
@@ -47,6 +54,22 @@ def test_the_test_of_the_readme() -> None:
     assert run_tests("README.md") == 1
 
 
+@pytest.mark.usefixtures("my_crm")
+@pytest.mark.parametrize("sample", MESSAGES, ids=lambda sample: sample.stem)
+def test_the_syncer_of_the_readme_takes_every_message(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actions, events, and a network that fails: it answers True or False, and never ends the process."""
+    import my_crm  # type: ignore[import-not-found]
+
+    message = json.loads(sample.read_text())
+    assert my_crm.sync(message) in (True, False)
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise URLError("no route to host")
+
+    monkeypatch.setitem(my_crm.__dict__, "urlopen", unreachable)
+    assert my_crm.sync(message) in (True, False)
+
+
 def test_the_tests_of_the_syncers_page() -> None:
     module = ModuleType("my_crm")
     module.__dict__["sync"] = lambda message: bool(message["contact"]["email"])
@@ -57,7 +80,7 @@ def test_the_tests_of_the_syncers_page() -> None:
         del sys.modules["my_crm"]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/syncers.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/syncers.md", "docs/messages.md"])
 def test_every_example_is_python(page: str) -> None:
     for block in blocks(page):
         compile(block, page, "exec")

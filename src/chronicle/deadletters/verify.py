@@ -37,6 +37,7 @@ class VerifyTransport:
     """The dead letters of a queue as the engine sees them."""
 
     away = 0.0
+    unconfirmed = 0
 
     def __init__(
         self,

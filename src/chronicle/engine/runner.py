@@ -394,7 +394,7 @@ class Runner:
         """Leave the syncer, and report how the run ended."""
         stuck, broken = self._leave_syncer()
         unfinished = self._holdings.given_back
-        ending = self._shutdown.concluded(unfinished, stuck=stuck, broken=broken)
+        ending = self._shutdown.concluded(unfinished, self._transport.unconfirmed, stuck=stuck, broken=broken)
         self._tell.stopped(ending, unfinished)
         self._observer.close(self.counters)
         return ending

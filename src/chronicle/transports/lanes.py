@@ -26,6 +26,7 @@ from chronicle.core.order import LaneOf
 from chronicle.core.outcome import Action
 from chronicle.core.policy import given_back, held
 from chronicle.core.settlement import Fate, Settlement, interrupted
+from chronicle.errors import ChronicleError
 from chronicle.transports.seam import Closing, Promises, Transport
 
 PARKED_BYTES: Final = 32 * 1024 * 1024  # what may wait here beyond the prefetch window
@@ -68,6 +69,10 @@ class Lanes:
     def away(self) -> float:
         return self._inner.away
 
+    @property
+    def unconfirmed(self) -> int:
+        return self._inner.unconfirmed
+
     def open(self, stopping: Callable[[], bool]) -> int | None:
         queued = self._inner.open(stopping)
         self._open, self._stopped = True, False
@@ -88,8 +93,13 @@ class Lanes:
                 timeout = 0.0
             elif self._later:
                 timeout = min(timeout, max(0.0, self._later[0][0] - now))
-        batch = self._inner.receive(self._wanted(room - len(offered)), timeout)
+        try:
+            batch = self._inner.receive(self._wanted(room - len(offered)), timeout)
+        except ChronicleError:
+            self._take_back(offered)  # where a loss takes nothing away, they are offered again
+            raise
         lane_of, lanes, known = self._lane_of, self._lanes, self._known
+        kept_back = False
         for delivery in batch:
             known[delivery] = lane = lane_of(delivery)
             if lane is None:
@@ -99,7 +109,15 @@ class Lanes:
                 offered.append(delivery)
             else:
                 self._keep_back(delivery, lane)
+                kept_back = True
+        if kept_back:
+            self._inner.wake()  # there is still room, and perhaps more to come
         return offered
+
+    def _take_back(self, offered: Sequence[Delivery]) -> None:
+        for delivery in reversed(offered):
+            self._ready.appendleft(delivery)
+            self._keep(delivery)
 
     def _wanted(self, room: int) -> int:
         """How many new ones there is room for (Rule 2)."""

@@ -166,6 +166,13 @@ class Transport(Protocol):
         0.0 when it is there, when the transport is closed, and where ConnectionLost is raised instead.
         """
 
+    @property
+    def unconfirmed(self) -> int:
+        """Once it is closed: how many messages were settled here and the broker never confirmed it.
+
+        They may come again. Only where verdicts are final before the broker knows of them there are any.
+        """
+
     def open(self, stopping: Callable[[], bool]) -> int | None:
         """Connect, check the queue, begin delivering; how many messages are waiting, if the broker says.
 

@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -30,14 +31,14 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
-from chronicle.errors import BrokerRefused, BrokerUnreachable, ChronicleError
+from chronicle.errors import BrokerRefused, ChronicleError
 from chronicle.transports.kafka.address import Address, address_of, client_config
 from chronicle.transports.kafka.chatter import Chatter
 from chronicle.transports.kafka.problems import RIGHTS, Witness, built, error_in, no_topic
 from chronicle.transports.seam import Connector
 
 ANSWER_TIMEOUT: Final = 10.0  # seconds
-DOWN_TIMEOUT: Final = 3.0  # when no broker can be reached: whoever asks, asks again
+DOWN_TIMEOUT: Final = 1.0  # when no broker can be reached: whoever asks, asks again
 TURN: Final = 0.1  # seconds between two looks at what goes on beside a wait
 UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
@@ -53,7 +54,11 @@ class Topic:
 
 
 class Admin:
-    """One client for questions; it lives for a few of them."""
+    """One client for questions; it lives for a few of them, and must be closed.
+
+    Its answers come on a thread of the client's own. If Python's collector, at work on that thread, were the
+    one to let the client go, librdkafka would end the process.
+    """
 
     def __init__(self, connector: Connector, stopping: Callable[[], bool]) -> None:
         self.address: Address = address_of(connector.url, connector.extras)
@@ -65,6 +70,16 @@ class Admin:
             self.address,
             logger=Chatter(self.address, deque(maxlen=1)),
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go at once; may be called twice."""
+        self._client.__exit__(None, None, None)
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Those of the topics that there are."""
@@ -88,6 +103,26 @@ class Admin:
         if found is None:
             raise no_topic(self.address, name)
         return found
+
+    def check_group(self, group: str) -> None:
+        """BrokerRefused if this user may not read in the group; a group that is not there yet is no problem.
+
+        A consumer would not be told: it goes on looking for the group's coordinator.
+        """
+        asked = self._client.describe_consumer_groups(
+            [group], request_timeout=ANSWER_TIMEOUT, include_authorized_operations=True
+        )
+        try:
+            allowed = self._answer(asked[group]).authorized_operations
+        except KafkaException as exception:
+            error = error_in(exception)
+            if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                raise self._witness.problem(error, group=group) from None
+            return  # whatever it is, it stops nobody from joining
+        if allowed and AclOperation.READ not in allowed:
+            raise BrokerRefused(
+                f"{self.address.place}: this user may not read in the group {group!r}", RIGHTS
+            )
 
     def settings(self, names: Iterable[str]) -> dict[str, Mapping[str, str]]:
         """What is set for these topics, as far as this user may see it."""
@@ -116,6 +151,20 @@ class Admin:
             return {where.partition: self._answer(future).offset for where, future in asked.items()}
         except (KafkaException, ChronicleError):
             return None
+
+    def is_done(self, name: str, group: str, timeout: float) -> bool | None:
+        """Whether a group has committed everything that is in a topic; None if the brokers do not say."""
+        try:
+            partitions = [TopicPartition(name, number) for number in self.topic(name).partitions]
+            asked = self._client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, partitions)], request_timeout=timeout
+            )
+            (answer,) = map(self._answer, asked.values())
+        except (KafkaException, ChronicleError):
+            return None
+        ends = self.ends(name, [one.partition for one in partitions], timeout)
+        done = {one.partition: one.offset for one in answer.topic_partitions}
+        return None if ends is None else all(done.get(at, -1) >= end for at, end in ends.items() if end)
 
     def create(
         self, name: str, partitions: int | None, replication: int | None, config: Mapping[str, str]
@@ -164,11 +213,10 @@ class Admin:
             except TimeoutError:
                 self._client.poll(0)
                 self._witness.look()
-                if self._stopping():
-                    raise BrokerUnreachable(
-                        f"{self.address.place}: stopped before there was an answer"
-                    ) from None
-                if monotonic() - asked > (DOWN_TIMEOUT if self._witness.down else ANSWER_TIMEOUT + 1.0):
+                waited = monotonic() - asked
+                if self._stopping() or waited > (
+                    DOWN_TIMEOUT if self._witness.down else ANSWER_TIMEOUT + 1.0
+                ):
                     raise self._witness.silence() from None
             finally:
                 if future.done():

@@ -47,12 +47,17 @@ class Part:
         self.number = number
         self.ledger = Ledger(start, metadata)
         self.open: dict[int, Record] = {}
-        self.newest: int | None = None  # the offset of the last record that the client brought
+        # The last offset that the client brought, or that is done.
+        self.newest: int | None = start - 1 if start is not None else None
+        self.begun = False  # whether a record was handed out
+        self.end = -1  # where the brokers last said that it ends
         self.closing = False  # nothing new begins
         self.over = False  # no longer ours
         self.kept: deque[Came] = deque()  # beyond the span: they wait for the oldest record
         self.held_back = False
         self.committed: Position | None = Position(start, metadata) if start is not None else None
+        self.settled = 0  # records …
+        self.safe = 0  # … of which the brokers know
 
 
 class Came(NamedTuple):
@@ -67,6 +72,11 @@ class Commit(NamedTuple):
 
     part: Part
     position: Position
+    settled: int  # what the part's count was then
+
+    def done(self) -> None:
+        """The brokers have it."""
+        self.part.committed, self.part.safe = self.position, self.settled
 
 
 class Assignment:
@@ -141,7 +151,7 @@ class Assignment:
                 if watermark is not None:
                     position = Position(watermark, part.ledger.metadata(room))
                     if position != part.committed:
-                        wanted.append(Commit(part, position))
+                        wanted.append(Commit(part, position, part.settled))
         return wanted
 
     def held_back(self) -> list[tuple[Part, float]]:
@@ -175,7 +185,9 @@ class Assignment:
                 if message.error() is not None:
                     # Everything below has come; what is missing is a marker, or was compacted.
                     ledger.reached(offset)
+                    part.end = offset
                 elif ledger.deliver(offset):
+                    part.begun = True
                     record = part.open[offset] = Record(part, message, offset, now)
                     out.append(delivery_of(message, topic, record))
         return out
@@ -187,6 +199,7 @@ class Assignment:
             if part.over or part.open.pop(record.offset, None) is not record:
                 return False
             part.ledger.settle(record.offset)
+            part.settled += 1
             if part.closing:
                 self._settled.notify_all()
         return True
@@ -211,10 +224,13 @@ class Assignment:
     def has_seen(self, ends: Mapping[int, int]) -> bool:
         """Whether everything up to these ends has been handed out, and nothing of it is kept."""
         with self._lock:
-            return all(
-                part.ledger.next >= ends.get(number, 0) and not part.kept
-                for number, part in self._parts.items()
-            )
+            return all(_has_seen(part, ends.get(part.number, 0)) for part in self._parts.values())
+
+
+def _has_seen(part: Part, end: int) -> bool:
+    """What was committed says nothing: the topic may have been made anew since, with fewer records."""
+    seen = part.end >= end or (part.begun and part.ledger.next >= end)
+    return seen and not part.kept
 
 
 def _begun(part: Part) -> int:

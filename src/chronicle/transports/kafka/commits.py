@@ -1,100 +1,120 @@
-"""What a group has committed, read and moved by somebody who is no member of it.
+"""Committing what is settled.
 
-Rule 1: every question has a bound. The client's own synchronous commit has none: a broker that is there and
-        does not answer holds it up for as long as that lasts. So does closing a client that waits for such an
-        answer; that is left to a thread of its own.
-Rule 2: the admin client is not asked about groups: when it gives up on a group's coordinator and the answer
-        comes all the same, librdkafka aborts the process (its issues 3663 and 4605).
+Rule 1: what is committed is the ledger's word at that moment, of partitions that are ours: nothing is kept to
+        be committed later, so an old position never overwrites a newer one.
+Rule 2 (R-002-34): a commit that fails is tried once more at once, then told, and again with the next ones.
+Rule 3: while a classic group waits for all its members to join, the brokers answer nothing else on that
+        connection, and then refuse what was asked meanwhile. So whenever partitions are taken away, all that
+        is settled is committed before the next round, and what was refused is tried again soon.
+Rule 4 (K2): the metadata never keeps an offset from being committed: where it is too large for the brokers,
+        it is left out.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+import logging
+from collections.abc import Sequence
 from time import monotonic
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from chronicle.core.notice import Notice
-from chronicle.transports.kafka.address import address_of, consumer_config
-from chronicle.transports.kafka.chatter import Chatter
-from chronicle.transports.kafka.metadata import Position
-from chronicle.transports.kafka.problems import Witness, built, error_in
-from chronicle.transports.seam import Connector
+from chronicle.transports.kafka.assignment import Assignment, Commit, Part
+from chronicle.transports.kafka.metadata import ROOM
+from chronicle.transports.kafka.problems import error_in
+from chronicle.transports.kafka.reports import COMMIT_FAILED, Reports
+from chronicle.transports.kafka.states import KafkaEvent
 
-ANSWER_TIMEOUT: Final = 10.0  # seconds
-TURN: Final = 0.001  # seconds between two looks for the answer: a poll does not end when it comes
-CLOSING: Final = 1.0  # seconds that a client may take to close before it is left to itself
+EVERY: Final = 0.2  # seconds
+AGAIN: Final = 1.0  # seconds between commits that fail
+ANSWER: Final = 30.0  # seconds after which the answer to a commit is no longer expected
+NO_ROOM: Final = 0
+# The group was being shared out when the commit was asked for; the next one may be heard.
+SHARING: Final = (
+    KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.STALE_MEMBER_EPOCH,
+)  # fmt: skip
+SHARINGS: Final = 10  # such answers in a row that are no news
 
 
 class Commits:
-    """One group and one topic; the group must have no members when something is committed."""
+    """Commits the positions of one assignment. On the client's thread."""
 
-    def __init__(self, connector: Connector, group: str, notices: deque[Notice]) -> None:
-        address = address_of(connector.url, connector.extras)
-        self._topic = connector.queue
-        self._group = group
-        self._witness = Witness(address)
-        self._answers: list[tuple[KafkaError | None, Sequence[TopicPartition]]] = []
-        self._silent = False
-        # It has no partitions, so a poll brings nothing but answers.
-        self._client: Consumer = built(
-            Consumer,
-            {
-                **consumer_config(address, connector.tls, connector.tag, group),
-                "error_cb": self._witness,
-                "on_commit": self._on_commit,
-            },
-            address,
-            logger=Chatter(address, notices),
-        )
+    def __init__(self, topic: str, assignment: Assignment, reports: Reports) -> None:
+        self._topic = topic
+        self._assignment = assignment
+        self._reports = reports
+        self._room = ROOM  # for metadata
+        self._due = 0.0
+        self._asked: list[Commit] = []
+        self._asked_at = 0.0
+        self._failures = 0
 
-    def positions(self, numbers: Iterable[int]) -> dict[int, Position]:
-        """What is committed, for those of the partitions where something is. Raises ChronicleError."""
-        asked = [TopicPartition(self._topic, number) for number in numbers]
+    def plan(self, consumer: Consumer, now: float) -> None:
+        """Commit what has changed, if it is time; the answer comes with a later poll."""
+        if now < self._due or (self._asked and now - self._asked_at < ANSWER):
+            return
+        commits = self._assignment.commits(room=self._room)
+        if not commits:
+            return
+        self._asked, self._asked_at, self._due = commits, now, now + EVERY
         try:
-            answers = self._client.committed(asked, timeout=ANSWER_TIMEOUT)
-        except KafkaException as exception:
-            self._client.poll(0)
-            raise self._witness.problem(error_in(exception), self._topic, self._group) from None
-        for one in answers:
-            if one.error is not None:
-                raise self._witness.problem(one.error, self._topic, self._group)
-        return {one.partition: Position(one.offset, one.metadata or "") for one in answers if one.offset >= 0}
+            consumer.commit(offsets=self._offsets(commits), asynchronous=True)
+        except KafkaException as error:
+            self._failed(error_in(error))
 
-    def commit(self, positions: Mapping[int, Position]) -> KafkaError | None:
-        """Commit these; why the broker refuses, if it does. BrokerUnreachable: it may have taken them."""
-        offsets = [
-            TopicPartition(self._topic, number, offset, metadata)
-            for number, (offset, metadata) in positions.items()
+    def answered(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
+        """The brokers' word about a commit."""
+        commits, self._asked = self._asked, []
+        errors = {one.partition: one.error for one in partitions or ()}
+        worst = error
+        for commit in commits:
+            failed = error or errors.get(commit.part.number)
+            if failed is None:
+                commit.done()
+            worst = worst or failed
+        if worst is not None:
+            self._failed(worst)
+            return
+        self._failures = 0
+        self._reports.over(COMMIT_FAILED)
+        self._reports.happened.append(KafkaEvent.COMMIT_OK)
+
+    def _failed(self, error: KafkaError) -> None:
+        self._asked = []
+        self._failures += 1
+        if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
+            self._room = NO_ROOM
+        elif self._failures > (SHARINGS if error.code() in SHARING else 1):
+            self._due = monotonic() + AGAIN
+            self._reports.happened.append(KafkaEvent.COMMIT_ERR)
+            text = f"offsets could not be committed: {error.str()}; trying again"
+            self._reports.trouble(COMMIT_FAILED, logging.WARNING, text, tries=self._failures)
+
+    def now(self, consumer: Consumer, parts: Sequence[Part]) -> None:
+        """Commit these, and all that is ours, and wait for the answer; of these, a failure is told."""
+        error: KafkaError | None = None
+        ours = dict.fromkeys([*parts, *self._assignment.parts()])
+        for room in (self._room, NO_ROOM):
+            commits = self._assignment.commits(ours, room)
+            if not commits:
+                return
+            try:
+                answers = consumer.commit(offsets=self._offsets(commits), asynchronous=False) or ()
+                error = next((one.error for one in answers if one.error is not None), None)
+            except KafkaException as failure:
+                error = error_in(failure)
+            if error is None:
+                for commit in commits:
+                    commit.done()
+                return
+        if numbers := [commit.part.number for commit in commits if commit.part in parts]:
+            why = error.str() if error is not None else "no answer"
+            text = f"settled offsets could not be committed, so records come again: {why}"
+            self._reports.say(COMMIT_FAILED, logging.ERROR, text, partitions=numbers)
+
+    def _offsets(self, commits: Sequence[Commit]) -> list[TopicPartition]:
+        return [
+            TopicPartition(self._topic, part.number, position.offset, metadata=position.metadata)
+            for part, position, _ in commits
         ]
-        self._answers.clear()
-        try:
-            self._client.commit(offsets=offsets, asynchronous=True)
-        except KafkaException as exception:
-            return error_in(exception)
-        until = monotonic() + ANSWER_TIMEOUT
-        while not self._answers:
-            self._client.poll(TURN)
-            if not self._answers and monotonic() >= until:
-                self._silent = True
-                raise self._witness.silence()
-        error, answers = self._answers[0]
-        return error or next((one.error for one in answers if one.error is not None), None)
-
-    def _on_commit(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
-        self._answers.append((error, partitions))
-
-    def close(self) -> None:
-        """Let go. A client that waits for an answer is closed when it comes."""
-
-        def close() -> None:
-            with suppress(KafkaException, RuntimeError):
-                self._client.close()
-
-        closing = threading.Thread(target=close, name="kafka-commits-close", daemon=True)
-        closing.start()
-        closing.join(0.0 if self._silent else CLOSING)

@@ -10,6 +10,7 @@ Rule 3: a log cannot take a record back: another try is made from memory (transp
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -35,6 +36,7 @@ from chronicle.transports.kafka.letters import Letters
 from chronicle.transports.kafka.offsets import bounds_of, place_group
 from chronicle.transports.kafka.problems import built, error_in, explained
 from chronicle.transports.kafka.records import NAME
+from chronicle.transports.kafka.reports import COMMIT_FAILED
 from chronicle.transports.kafka.states import EVERYDAY, KAFKA, Kafka, KafkaEvent
 from chronicle.transports.kafka.topology import check_topics, make_topics
 from chronicle.transports.seam import Closing, Connector, Promises, never
@@ -44,6 +46,7 @@ LOOK: Final = 2.0  # seconds that a look at the ends of the partitions may take
 JOIN: Final = 10.0  # seconds that opening waits for partitions; a group that is being shared out takes longer
 CLOSE: Final = {Closing.SETTLED: 5.0, Closing.DEADLINE: 1.0, Closing.LOST: 1.0}  # seconds for the last commit
 PARKED: Final = 1000  # records that wait here for their key or their next try, and leave room for others
+VANISHED: Final = 3000  # milliseconds after which a dead-letter topic that is gone is told
 LARGEST: Final = 1_000_000_000  # bytes; the brokers say what is too large
 
 
@@ -62,6 +65,7 @@ class KafkaTransport:
         )
         self.machine = Machine(KAFKA, Kafka.CLOSED, everyday=EVERYDAY)
         self.notices: deque[Notice] = deque()
+        self._chatter = Chatter(self._address, self.notices)  # one for all tries: it counts lines a second
         self._connector = connector
         self._waker = Waker()
         self._assignment = Assignment(connector.queue)
@@ -70,6 +74,7 @@ class KafkaTransport:
         self._admin: Admin | None = None
         self._confirmed: deque[Settlement] = deque()
         self._stopped = False
+        self.unconfirmed = 0
 
     @property
     def place(self) -> str:
@@ -89,7 +94,7 @@ class KafkaTransport:
         connector, topic = self._connector, self._connector.queue
         if connector.declare is not None:
             make_topics(connector, stopping)
-        chatter = Chatter(self._address, self.notices)
+        chatter = self._chatter
         self._stopped = False
         self._confirmed.clear()
         self._assignment = Assignment(topic)
@@ -111,6 +116,7 @@ class KafkaTransport:
             self._explain,
             lambda settings: built(Consumer, settings, self._address, logger=chatter),
         )
+        self._letters.prepare()
         numbers = check_topics(connector, stopping, self.notices)
         try:
             place_group(client.consumer, topic, numbers, self._choices.start)
@@ -132,7 +138,8 @@ class KafkaTransport:
 
     def _producer(self, alone: bool, chatter: Chatter) -> Producer:
         config = producer_config(self._address, self._connector.tls, self._connector.tag)
-        config |= {"message.max.bytes": LARGEST} | ({"batch.num.messages": 1} if alone else {})
+        config |= {"message.max.bytes": LARGEST, "topic.metadata.propagation.max.ms": VANISHED}
+        config |= {"batch.num.messages": 1} if alone else {}
         return built(Producer, config, self._address, logger=chatter)
 
     def _explain(self, error: KafkaError) -> ChronicleError:
@@ -148,8 +155,8 @@ class KafkaTransport:
             self._waker.wait(timeout)
         else:
             self._waker.clear()
-        while client.happened:
-            states.happened(self.machine, client.happened.popleft())
+        while client.reports.happened:
+            states.happened(self.machine, client.reports.happened.popleft())
         if client.failed is not None:
             raise client.failed
         if self._stopped or not room:
@@ -202,7 +209,10 @@ class KafkaTransport:
             return False
         if self._admin is None:  # few runs ask
             self._admin = Admin(self._connector, never)
-        ends = self._admin.ends(self._connector.queue, assignment.numbers(), LOOK)
+        numbers = assignment.numbers()
+        if not numbers:  # others have them, or they are on their way to us
+            return self._admin.is_done(self._connector.queue, self._choices.group, LOOK)
+        ends = self._admin.ends(self._connector.queue, numbers, LOOK)
         if ends is None:
             return None
         return assignment.has_seen(ends) and not client.ready
@@ -227,6 +237,12 @@ class KafkaTransport:
         states.end(self.machine, why)
 
     def _let_go(self, patience: float = CLOSE[Closing.LOST]) -> None:
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
         client, self._client = self._client, None
         if client is not None:
-            client.close(patience)
+            self.unconfirmed = client.close(patience)
+            if self.unconfirmed:
+                text = f"the brokers did not confirm {self.unconfirmed} settled records: they may come again"
+                self.notices.append(Notice(COMMIT_FAILED, logging.ERROR, text))

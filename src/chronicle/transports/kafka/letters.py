@@ -7,6 +7,7 @@ Rule 2: key and value are the record's own bytes, its headers come first and unc
 Rule 3: what the brokers do not take now is sent again, with growing pauses; nothing is given up. The brokers
         measure a batch, not a record: what is too large is sent again alone, then without our headers. What
         is too large even so can never be kept: that ends the run, because committing past it would lose it.
+        A producer that cannot go on is replaced. At most one line a second tells of all that.
 Rule 4: only the client's thread produces and takes reports; the pump puts letters in and takes them out.
 """
 
@@ -16,6 +17,7 @@ import heapq
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from itertools import count
 from time import monotonic, time
@@ -35,6 +37,8 @@ from chronicle.transports.kafka.records import OFFSET, PARTITION, encoded, heade
 OURS: Final = frozenset((REASON, ATTEMPTS, QUEUE, CONSUMER, FIRST, LAST, PARTITION, OFFSET))
 REFUSED: Final = "dead_letter_refused"
 AGAIN: Final = Backoff(0.5, 30.0)
+PAUSE: Final = 1.0  # seconds between two lines about letters that were not taken
+REPORTS: Final = 1.0  # seconds for the last reports of a producer that cannot go on
 TOO_LARGE: Final = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 
 
@@ -68,8 +72,14 @@ class Letters:
         self._later: list[tuple[float, int, Settlement, Form]] = []
         self._order = count()
         self._tries: dict[Settlement, int] = {}
+        self._broken = False  # a producer cannot go on
+        self._tell_at = 0.0
         self._given = 0  # the pump counts these …
         self._kept = 0  # … and the client's thread those
+
+    def prepare(self) -> None:
+        """Make a producer, before the first letter needs one: SettingError for a setting it does not take."""
+        self._producers[False] = self._make_producer(False)
 
     def send(self, settlement: Settlement) -> None:
         """Dead-letter this one. From the pump."""
@@ -91,8 +101,22 @@ class Letters:
             if not self._produce(settlement, form):
                 break
             self._wanted.popleft()
-        for producer in tuple(self._producers.values()):
-            producer.poll(0)
+        for producer in self._producers.values():
+            try:
+                producer.poll(0)
+            except KafkaException as error:  # of the client, and not of a letter
+                self._broken |= error_in(error).fatal()
+        if self._broken:
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """A producer cannot go on: what it has not sent, as its reports will say, is sent by a new one."""
+        self._broken = False
+        producers, self._producers = self._producers, {}
+        for producer in producers.values():
+            producer.purge()
+            with suppress(KafkaException):
+                producer.flush(REPORTS)
 
     def close(self) -> None:
         """Nothing more is sent; what was not confirmed is still in the topic it came from."""
@@ -153,10 +177,12 @@ class Letters:
                 f"raise its max.message.bytes, then start again"
             )
             return
-        if error.fatal():
-            self._producers.clear()  # the next one is a new client
+        self._broken |= error.fatal()
         tries = self._tries[settlement] = self._tries.get(settlement, 0) + 1
         delay = AGAIN.ceiling(tries)
         heapq.heappush(self._later, (monotonic() + delay, next(self._order), settlement, form))
-        text = f"{self._topic!r} did not take {where}: {error.str()}; trying again in {delay:g}s"
-        self._notices.append(Notice(REFUSED, logging.ERROR, text, {"partition": record.part.number}))
+        if (now := monotonic()) >= self._tell_at:
+            self._tell_at = now + PAUSE
+            text = f"{self._topic!r} did not take {where}: {error.str()}; trying again in {delay:g}s"
+            facts = {"partition": record.part.number, "waiting": len(self)}
+            self._notices.append(Notice(REFUSED, logging.ERROR, text, facts))

@@ -36,6 +36,8 @@ RIGHTS: Final = "docs/kafka.md lists the permissions that a user needs"
 OFFERED: Final = re.compile(r"supported mechanisms: ([-,0-9A-Z]{1,200})")
 # librdkafka's description of a setting that is wrong: which one.
 NAMED: Final = re.compile(r"[\"`]([a-z0-9._]{1,80})[\"`]")
+# All that a fatal error says of its cause is in its text.
+SAME_INSTANCE: Final = re.compile(r"same group\.instance\.id|instance ID is still used")
 MADE: Final = re.compile(r"\AFailed to create [a-z ]+: ")
 
 # Errors that pass, in words.
@@ -156,7 +158,8 @@ def explained(
     if isinstance(error, KafkaException):
         error = error_in(error)
     if error.code() == KafkaError._FATAL or error.fatal():
-        why = PLAIN.get(error.code())
+        same = SAME_INSTANCE.search(error.str())
+        why = PLAIN.get(KafkaError.FENCED_INSTANCE_ID if same else error.code())
         text = why[0] if why else f"the client cannot go on ({error.name()})"
         return ClientFailed(f"{address.place}: {text}")
     return refusal(error, address, topic=topic, group=group) or BrokerUnreachable(

@@ -9,7 +9,7 @@ Rule 3 (K1): the topic must exist: publishing creates none.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final, Self
 
@@ -26,7 +26,8 @@ from chronicle.transports.kafka.topology import check_target
 from chronicle.transports.seam import Connector, Outgoing, never, nothing
 
 TURN: Final = 0.1  # seconds between two looks at what goes on beside a wait
-CONFIRM_TIMEOUT: Final = 30_000  # milliseconds without a confirmation
+CONFIRM_TIMEOUT: Final = 30.0  # seconds without a confirmation
+TIMEOUTS: Final = ("message.timeout.ms", "delivery.timeout.ms")  # what an operator may call it
 GRACE: Final = 10.0  # seconds that the client's own report may be late
 OVERHEAD: Final = 512  # bytes around a record that is alone in its batch
 FRAME: Final = 16  # bytes around a header
@@ -49,6 +50,7 @@ class KafkaPublisher:
         self._witness = Witness(self._address)
         self._producer: Producer | None = None
         self._largest = BATCH
+        self._patience = patience_of(self._address.settings)
         self._waiting = 0
         self._failed: KafkaError | None = None
 
@@ -67,7 +69,7 @@ class KafkaPublisher:
             for key, value, headers in records:
                 self._produce(producer, key, value, headers, meanwhile)
             # Even after a refusal the others are waited for: the count at the end must be exact.
-            until = monotonic() + CONFIRM_TIMEOUT / 1000 + GRACE
+            until = monotonic() + self._patience + GRACE
             while self._waiting and monotonic() < until:
                 producer.poll(TURN)
                 meanwhile()
@@ -149,7 +151,7 @@ class KafkaPublisher:
         """Check the topic, and make a producer for records of its size."""
         limit = check_target(self._connector, stopping)
         settings = self._address.settings
-        config: dict[str, Any] = {"message.timeout.ms": CONFIRM_TIMEOUT}
+        config: dict[str, Any] = {TIMEOUTS[0]: round(CONFIRM_TIMEOUT * 1000)}
         if limit is not None and "message.max.bytes" not in settings:
             self._largest = min(max(limit - OVERHEAD, LEAST), LARGEST)
             config["message.max.bytes"] = self._largest
@@ -171,6 +173,14 @@ class KafkaPublisher:
         if producer is not None:
             producer.purge()
             producer.poll(0)
+
+
+def patience_of(settings: Mapping[str, str]) -> float:
+    """How long the client tries to get a record confirmed, in seconds; its 0 means for ever."""
+    asked = next((settings[name] for name in TIMEOUTS if name in settings), "")
+    if not asked.isdigit() or len(asked) > 12:  # librdkafka complains about what is no number
+        return CONFIRM_TIMEOUT
+    return int(asked) / 1000 or float("inf")
 
 
 def key_in(body: bytes, path: Sequence[str]) -> bytes:

@@ -31,7 +31,7 @@ from chronicle.transports.kafka.address import address_of, consumer_config
 from chronicle.transports.kafka.admin import Admin
 from chronicle.transports.kafka.chatter import Chatter
 from chronicle.transports.kafka.choices import choices_of
-from chronicle.transports.kafka.commits import Commits
+from chronicle.transports.kafka.group_offsets import GroupOffsets
 from chronicle.transports.kafka.ledger import Ledger
 from chronicle.transports.kafka.metadata import Position, read
 from chronicle.transports.kafka.offsets import Bounds, bounds_of, offsets_at, time_of
@@ -95,7 +95,7 @@ class KafkaReader:
         self._waker = Waker()
         self._witness = Witness(self._address)
         self._consumer: Consumer | None = None
-        self._commits: Commits | None = None
+        self._group: GroupOffsets | None = None
         self._epoch = 0
         self._reset(())
 
@@ -129,7 +129,8 @@ class KafkaReader:
         if stopping():
             return
         topic = self._connector.queue
-        numbers = Admin(self._connector, stopping).topic(topic).partitions
+        with Admin(self._connector, stopping) as admin:
+            numbers = admin.topic(topic).partitions
         self._witness = Witness(self._address)
         config = consumer_config(self._address, self._connector.tls, self._connector.tag, self._choices.group)
         self._consumer = consumer = built(
@@ -259,20 +260,22 @@ class KafkaReader:
         self._check_epoch(batch)
         if self._choices.start is not None:
             raise SettingError("what was read with --from cannot be removed", "leave --from out")
-        offsets: dict[int, list[int]] = {}
+        going: dict[int, list[int]] = {}
         for delivery in batch:
-            offsets.setdefault(delivery.handle.partition, []).append(delivery.handle.offset)
-        commits = self._commits = self._commits or Commits(self._connector, self._choices.group, self.notices)
+            going.setdefault(delivery.handle.partition, []).append(delivery.handle.offset)
+        group = self._group = self._group or GroupOffsets(self._connector, self._choices.group, self.notices)
         try:
-            committed = commits.positions(offsets)
-            for number, removed in offsets.items():
+            committed = group.positions(going)
+            for number, removed in going.items():
                 self._settle(self._parts[number], committed.get(number), removed)
             for room in ROOMS:
-                positions = {number: self._position(number, room) for number in offsets}
-                refused = commits.commit(positions)
+                positions = {number: self._position(number, room) for number in going}
+                refused = group.commit(positions)
                 if refused is None or refused.code() != KafkaError.OFFSET_METADATA_TOO_LARGE:
                     break
         except BrokerUnreachable as error:
+            self._group = None
+            group.close()  # its answer may still come, and must not be taken for another's
             raise ConnectionLost(str(error)) from None
         if refused is not None:
             raise self._not_removed(refused)
@@ -301,7 +304,7 @@ class KafkaReader:
         problem = self._witness.problem(error, topic=self._connector.queue, group=group)
         return self._lost(problem)
 
-    def _pass_markers(self, commits: Commits) -> None:
+    def _pass_markers(self, group: GroupOffsets) -> None:
         """Where all was removed, commit the very end: markers of transactions are no messages that wait."""
         passed = {
             part.number: Position(part.end)
@@ -310,7 +313,7 @@ class KafkaReader:
         }
         if passed:
             with suppress(ChronicleError):  # it only makes the next count exact
-                commits.commit(passed)
+                group.commit(passed)
 
     def _tell_forgotten(self, positions: Mapping[int, Position]) -> None:
         """Say once if what was removed comes again, because there is no more room to remember it."""
@@ -342,17 +345,17 @@ class KafkaReader:
                 self._consumer.unassign()
 
     def close(self, why: Closing = Closing.SETTLED) -> None:
-        if why is Closing.SETTLED and self._commits is not None:
-            self._pass_markers(self._commits)
+        if why is Closing.SETTLED and self._group is not None:
+            self._pass_markers(self._group)
         self._epoch += 1
         self._reset(())
         consumer, self._consumer = self._consumer, None
-        commits, self._commits = self._commits, None
+        group, self._group = self._group, None
         if consumer is not None:
             with suppress(KafkaException, RuntimeError):
                 consumer.close()
-        if commits is not None:
-            commits.close()
+        if group is not None:
+            group.close()
 
     def wake(self) -> None:
         self._waker.wake()

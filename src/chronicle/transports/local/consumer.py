@@ -55,6 +55,7 @@ class LocalTransport:
 
     promises = Promises("local", delays=True, counts=True)
     away = 0.0
+    unconfirmed = 0
 
     def __init__(self, connector: Connector, *, clock: Callable[[], float] = time.time) -> None:
         self.machine = Machine(EMBEDDED, Embedded.CLOSED)

@@ -63,6 +63,7 @@ class RabbitTransport:
     """One queue, consumed on one channel of one connection."""
 
     away = 0.0
+    unconfirmed = 0
 
     def __init__(self, connector: Connector) -> None:
         self.promises = Promises(

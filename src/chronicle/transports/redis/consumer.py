@@ -62,6 +62,7 @@ class StreamTransport:
     """One stream, read by one consumer of a group."""
 
     away = 0.0
+    unconfirmed = 0
 
     def __init__(self, connector: Connector) -> None:
         choices = choices_of(connector.choices)

@@ -49,6 +49,7 @@ class CursorTransport:
     """One stream, read from a position of our own."""
 
     away = 0.0
+    unconfirmed = 0
 
     def __init__(self, connector: Connector) -> None:
         choices = choices_of(connector.choices)

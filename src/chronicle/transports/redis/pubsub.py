@@ -51,6 +51,7 @@ class PubSubTransport:
     """Several channels, heard on one connection."""
 
     away = 0.0
+    unconfirmed = 0
 
     def __init__(self, connector: Connector) -> None:
         self._address = address_of(connector.url, connector.extras)

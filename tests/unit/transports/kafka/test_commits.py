@@ -1,0 +1,87 @@
+"""What is committed when partitions move, and what a refused commit leads to."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from chronicle.core.notice import Notice
+from chronicle.transports.kafka.assignment import Assignment, Part
+from chronicle.transports.kafka.commits import EVERY, SHARINGS, Commits
+from chronicle.transports.kafka.reports import Reports
+
+
+class Answering:
+    """Stands for the client: remembers what it was to commit, and answers with an error or none."""
+
+    def __init__(self, error: KafkaError | None = None) -> None:
+        self.error = error
+        self.asked: list[dict[int, int]] = []
+
+    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
+        self.asked.append({one.partition: one.offset for one in offsets})
+        if self.error is not None and not asynchronous:
+            raise KafkaException(self.error)
+        return offsets
+
+
+class Stage:
+    """Two partitions, of which ten records each were settled."""
+
+    def __init__(self) -> None:
+        self.notices: deque[Notice] = deque()
+        self.assignment = Assignment("topic")
+        self.parts = [Part(number, 0) for number in range(2)]
+        self.assignment.add(self.parts)
+        for part in self.parts:
+            part.ledger.reached(10)
+        self.commits = Commits("topic", self.assignment, Reports(self.notices, lambda: None))
+
+    def fail(self, code: int, times: int) -> Any:
+        """Let so many commits be refused, each asked for when the next is due."""
+        client: Any = Answering()
+        for number in range(times):
+            self.commits.plan(client, number * 2 * EVERY)
+            self.commits.answered(KafkaError(code), [])
+        return client
+
+
+def test_when_a_partition_is_taken_away_all_that_is_settled_is_committed() -> None:
+    """K4: the others' next commit may have to wait until everybody has joined again."""
+    stage = Stage()
+    gone, stays = stage.parts
+    stage.assignment.remove(stage.assignment.close([0]))
+    client: Any = Answering()
+    stage.commits.now(client, [gone])
+    assert client.asked == [{0: 10, 1: 10}]
+    assert [part.committed and part.committed.offset for part in (gone, stays)] == [10, 10]
+
+
+def test_a_commit_that_waits_for_its_answer_is_told_only_for_what_is_gone() -> None:
+    stage = Stage()
+    stage.assignment.remove(stage.assignment.close([0]))
+    client: Any = Answering(KafkaError(KafkaError.REBALANCE_IN_PROGRESS))
+    stage.commits.now(client, [stage.parts[0]])
+    assert [notice.facts for notice in stage.notices] == [{"partitions": [0]}]
+
+
+@pytest.mark.parametrize("code", [KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS])
+def test_commits_that_a_rebalance_refuses_are_tried_again_soon_and_are_no_news(code: int) -> None:
+    stage = Stage()
+    client = stage.fail(code, SHARINGS)
+    assert len(client.asked) == SHARINGS
+    assert not stage.notices
+    stage.fail(code, 1)
+    assert [notice.event for notice in stage.notices] == ["offset_commit_failed"]
+
+
+def test_other_refusals_are_told_when_they_come_twice() -> None:
+    """R-002-34."""
+    stage = Stage()
+    stage.fail(KafkaError.GROUP_AUTHORIZATION_FAILED, 1)
+    assert not stage.notices
+    stage.fail(KafkaError.GROUP_AUTHORIZATION_FAILED, 1)
+    assert [notice.event for notice in stage.notices] == ["offset_commit_failed"]
