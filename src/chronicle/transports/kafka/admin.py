@@ -1,4 +1,4 @@
-"""Questions to a Kafka cluster about its topics and groups, each with a bound.
+"""Questions to a Kafka cluster about its topics, each with a bound.
 
 Rule 1: no question creates anything: a slip in a name must not make a topic (K1).
 Rule 2: a question that nobody answers ends with why, as far as the client knows (Witness); what no further
@@ -8,13 +8,12 @@ Rule 2: a question that nobody answers ends with why, as far as the client knows
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, Self
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -34,7 +33,6 @@ from confluent_kafka.admin import (
 from chronicle.errors import BrokerRefused
 from chronicle.transports.kafka.address import Address, address_of, client_config
 from chronicle.transports.kafka.chatter import Chatter
-from chronicle.transports.kafka.metadata import Position
 from chronicle.transports.kafka.problems import RIGHTS, Witness, built, error_in, no_topic
 from chronicle.transports.seam import Connector
 
@@ -175,40 +173,6 @@ class Admin:
                 return False
             raise self._not_created(error, name) from None
         return True
-
-    def positions(self, group: str, topic: str, numbers: Iterable[int]) -> dict[int, Position]:
-        """What the group has committed, for those of the partitions where it has. Raises ChronicleError."""
-        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, number) for number in numbers])
-        (future,) = self._client.list_consumer_group_offsets([asked], request_timeout=self._patience).values()
-        answers = self._partitions(future, group, topic)
-        for one in answers:
-            if one.error is not None:
-                raise self._witness.problem(one.error, topic=topic, group=group)
-        return {one.partition: Position(one.offset, one.metadata or "") for one in answers if one.offset >= 0}
-
-    def commit(self, group: str, topic: str, positions: Mapping[int, Position]) -> KafkaError | None:
-        """Commit these for a group that has no members; the broker's refusal, if it refuses one of them.
-
-        A consumer's own commit has no bound: brokers that are there but do not answer hold it up forever, and
-        closing that consumer as well. Raises ChronicleError.
-        """
-        offsets = [
-            TopicPartition(topic, number, offset, metadata)
-            for number, (offset, metadata) in positions.items()
-        ]
-        asked = ConsumerGroupTopicPartitions(group, offsets)
-        (future,) = self._client.alter_consumer_group_offsets(
-            [asked], request_timeout=self._patience
-        ).values()
-        answers = self._partitions(future, group, topic)
-        return next((one.error for one in answers if one.error is not None), None)
-
-    def _partitions(self, future: Any, group: str, topic: str) -> Sequence[TopicPartition]:
-        try:
-            answer: ConsumerGroupTopicPartitions = self._answer(future)
-        except KafkaException as exception:
-            raise self._witness.problem(error_in(exception), topic=topic, group=group) from None
-        return answer.topic_partitions or ()
 
     def _not_created(self, error: KafkaError, name: str) -> Exception:
         where = f"{self.address.place}: topic {name!r}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from time import monotonic
 from typing import Final
 
@@ -32,6 +33,7 @@ from chronicle.transports.kafka.assignment import Assignment, Record
 from chronicle.transports.kafka.chatter import Chatter
 from chronicle.transports.kafka.choices import choices_of, dead_letter_topic
 from chronicle.transports.kafka.client import Client
+from chronicle.transports.kafka.group_offsets import GroupOffsets
 from chronicle.transports.kafka.identity import Identity
 from chronicle.transports.kafka.letters import Letters
 from chronicle.transports.kafka.offsets import LATEST, bounds_of, place_group
@@ -121,9 +123,10 @@ class KafkaTransport:
             lambda settings: built(Consumer, settings, self._address, logger=chatter),
         )
         group, numbers = self._choices.group, found.partitions
-        with Admin(connector, stopping) as admin:
-            place_group(admin, topic, numbers, group, self._choices.start)
-            depth = sum(one.waiting for one in bounds_of(admin, topic, numbers, group))
+        offsets = GroupOffsets(connector, group, self.notices)
+        with Admin(connector, stopping) as admin, closing(offsets):
+            place_group(admin, topic, numbers, offsets, self._choices.start)
+            depth = sum(one.waiting for one in bounds_of(admin, topic, numbers, offsets))
         self.machine.fire(KafkaEvent.BUILD_OK)
         client.start()
         self._join(client, stopping)
@@ -215,7 +218,8 @@ class KafkaTransport:
             if numbers:
                 return assignment.has_seen(admin.offsets(topic, numbers, LATEST)) and not client.ready
             # Others have them, or they are on their way to us.
-            every = bounds_of(admin, topic, admin.topic(topic).partitions, self._choices.group)
+            with closing(GroupOffsets(self._connector, self._choices.group, self.notices)) as group:
+                every = bounds_of(admin, topic, admin.topic(topic).partitions, group)
             return all(one.begin >= one.end for one in every)
         except ChronicleError:
             return None

@@ -10,6 +10,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from chronicle.transports.kafka.admin import Admin
 from chronicle.transports.kafka.choices import Edge, Start
+from chronicle.transports.kafka.group_offsets import GroupOffsets
 from chronicle.transports.kafka.metadata import Position, read
 from chronicle.transports.kafka.problems import explained
 
@@ -60,25 +61,27 @@ def offsets_at(admin: Admin, topic: str, numbers: Sequence[int], start: Start | 
     return {number: offset if offset >= 0 else ends[number] for number, offset in found.items()}
 
 
-def bounds_of(admin: Admin, topic: str, numbers: Sequence[int], group: str) -> list[Bounds]:
+def bounds_of(admin: Admin, topic: str, numbers: Sequence[int], group: GroupOffsets) -> list[Bounds]:
     """Where these partitions begin and end, and how far the group is. Raises ChronicleError."""
-    positions = admin.positions(group, topic, numbers)
+    positions = group.positions(numbers)
     starts, ends = (admin.offsets(topic, numbers, edge) for edge in (EARLIEST, LATEST))
     return [
         Bounds(number, starts[number], ends[number], *positions.get(number, (None, ""))) for number in numbers
     ]
 
 
-def place_group(admin: Admin, topic: str, numbers: Sequence[int], group: str, start: Start | None) -> None:
+def place_group(
+    admin: Admin, topic: str, numbers: Sequence[int], group: GroupOffsets, start: Start | None
+) -> None:
     """Where a group without any offsets begins, committed before it reads anything.
 
     So a partition that is added later is read from its beginning, and so is everything that comes between
     this run and the next. Raises ChronicleError.
     """
-    if start is None or start is Edge.START or admin.positions(group, topic, numbers):
+    if start is None or start is Edge.START or group.positions(numbers):
         return
     places = {
         number: Position(offset, "") for number, offset in offsets_at(admin, topic, numbers, start).items()
     }
-    if (refused := admin.commit(group, topic, places)) is not None:
-        raise explained(refused, admin.address, topic=topic, group=group)
+    if (refused := group.commit(places)) is not None:
+        raise explained(refused, admin.address, topic=topic)

@@ -31,6 +31,7 @@ from chronicle.transports.kafka.address import address_of, consumer_config
 from chronicle.transports.kafka.admin import Admin
 from chronicle.transports.kafka.chatter import Chatter
 from chronicle.transports.kafka.choices import choices_of
+from chronicle.transports.kafka.group_offsets import GroupOffsets
 from chronicle.transports.kafka.ledger import Ledger
 from chronicle.transports.kafka.metadata import Position, read
 from chronicle.transports.kafka.offsets import Bounds, bounds_of, offsets_at
@@ -48,8 +49,12 @@ BATCH_BYTES: Final = 4 * 1024 * 1024  # … and as long as they are not larger t
 AHEAD: Final = 5000  # records that wait here for older ones of other partitions, at most …
 AHEAD_BYTES: Final = 16 * 1024 * 1024  # … and no larger than this together
 ROOMS: Final = (4000, 2000, 0)  # characters for the metadata: a broker takes 4095, or what it is told
-# What the client fetches ahead; the first is a bound on memory, the second on the wait for an end.
-FETCH: Final = {"queued.max.messages.kbytes": 16 * 1024, "fetch.wait.max.ms": 100}
+# The client's own bound on memory, how soon it fetches again below that, and how long an end is waited for.
+FETCH: Final = {
+    "queued.max.messages.kbytes": 16 * 1024,
+    "fetch.queue.backoff.ms": 10,
+    "fetch.wait.max.ms": 100,
+}
 FORGOTTEN: Final = "kafka.removal_forgotten"
 
 
@@ -90,8 +95,7 @@ class KafkaReader:
         self._waker = Waker()
         self._witness = Witness(self._address)
         self._consumer: Consumer | None = None
-        self._admin: Admin | None = None
-        self._opening = False
+        self._group: GroupOffsets | None = None
         self._epoch = 0
         self._reset(())
 
@@ -113,24 +117,21 @@ class KafkaReader:
     def open(self, stopping: Callable[[], bool]) -> None:
         self.close(Closing.LOST)
         self._epoch += 1
-        self._opening = True
         try:
             self._open(stopping)
         except BrokerUnreachable:
             if not stopping():
                 raise
-        finally:
-            self._opening = False
-            if stopping():
-                self.close(Closing.LOST)
+        if stopping():
+            self.close(Closing.LOST)
 
     def _open(self, stopping: Callable[[], bool]) -> None:
         if stopping():
             return
         topic = self._connector.queue
-        # Later on, what was begun is finished whoever wants to stop.
-        self._admin = Admin(self._connector, lambda: self._opening and stopping())
-        numbers = self._admin.topic(topic).partitions
+        self._group = GroupOffsets(self._connector, self._choices.group, self.notices)
+        with Admin(self._connector, stopping) as admin:
+            parts = self._look(admin, self._group, topic)
         self._witness = Witness(self._address)
         config = consumer_config(self._address, self._connector.tls, self._connector.tag, self._choices.group)
         self._consumer = consumer = built(
@@ -139,7 +140,6 @@ class KafkaReader:
             self._address,
             logger=Chatter(self._address, self.notices),
         )
-        parts = self._look(self._admin, topic, numbers)
         self.present = sum(waiting for _, waiting in parts)
         self._reset(part for part, _ in parts)
         try:
@@ -149,9 +149,10 @@ class KafkaReader:
         except KafkaException as exception:
             raise self._problem(exception) from None
 
-    def _look(self, admin: Admin, topic: str, numbers: Sequence[int]) -> list[tuple[Part, int]]:
+    def _look(self, admin: Admin, group: GroupOffsets, topic: str) -> list[tuple[Part, int]]:
         """The partitions, and how many wait in each, at most."""
-        every = bounds_of(admin, topic, numbers, self._choices.group)
+        numbers = admin.topic(topic).partitions
+        every = bounds_of(admin, topic, numbers, group)
         if self._choices.start is None:
             return [(Part(bounds, bounds.begin, bounds.position), bounds.waiting) for bounds in every]
         begins = offsets_at(admin, topic, numbers, self._choices.start)
@@ -255,23 +256,25 @@ class KafkaReader:
     def remove(self, batch: Sequence[Delivery]) -> None:
         if not batch:
             return
-        admin = self._opened(batch)
+        self._check_epoch(batch)
         if self._choices.start is not None:
             raise SettingError("what was read with --from cannot be removed", "leave --from out")
-        offsets: dict[int, list[int]] = {}
+        going: dict[int, list[int]] = {}
         for delivery in batch:
-            offsets.setdefault(delivery.handle.partition, []).append(delivery.handle.offset)
-        topic, group = self._connector.queue, self._choices.group
+            going.setdefault(delivery.handle.partition, []).append(delivery.handle.offset)
+        group = self._group = self._group or GroupOffsets(self._connector, self._choices.group, self.notices)
         try:
-            committed = admin.positions(group, topic, offsets)
-            for number, removed in offsets.items():
+            committed = group.positions(going)
+            for number, removed in going.items():
                 self._settle(self._parts[number], committed.get(number), removed)
             for room in ROOMS:
-                positions = {number: self._position(number, room) for number in offsets}
-                refused = admin.commit(group, topic, positions)
+                positions = {number: self._position(number, room) for number in going}
+                refused = group.commit(positions)
                 if refused is None or refused.code() != KafkaError.OFFSET_METADATA_TOO_LARGE:
                     break
         except BrokerUnreachable as error:
+            self._group = None
+            group.close()  # its answer may still come, and must not be taken for another's
             raise ConnectionLost(str(error)) from None
         if refused is not None:
             raise self._not_removed(refused)
@@ -300,6 +303,17 @@ class KafkaReader:
             )
         problem = self._witness.problem(error, topic=self._connector.queue, group=group)
         return self._lost(problem)
+
+    def _pass_markers(self, group: GroupOffsets) -> None:
+        """Where all was removed, commit the very end: markers of transactions are no messages that wait."""
+        passed = {
+            part.number: Position(part.end)
+            for part in self._parts.values()
+            if part.removed and part.known != (part.end, "") and part.ledger.watermark == part.end
+        }
+        if passed:
+            with suppress(ChronicleError):  # it only makes the next count exact
+                group.commit(passed)
 
     def _tell_forgotten(self, positions: Mapping[int, Position]) -> None:
         """Say once if what was removed comes again, because there is no more room to remember it."""
@@ -330,24 +344,25 @@ class KafkaReader:
             with suppress(KafkaException):
                 self._consumer.unassign()
 
-    def close(self, why: Closing = Closing.SETTLED) -> None:  # noqa: ARG002 - it holds nothing
+    def close(self, why: Closing = Closing.SETTLED) -> None:
+        if why is Closing.SETTLED and self._group is not None:
+            self._pass_markers(self._group)
         self._epoch += 1
         self._reset(())
-        admin, self._admin = self._admin, None
-        if admin is not None:
-            admin.close()
         consumer, self._consumer = self._consumer, None
+        group, self._group = self._group, None
         if consumer is not None:
             with suppress(KafkaException, RuntimeError):
                 consumer.close()
+        if group is not None:
+            group.close()
 
     def wake(self) -> None:
         self._waker.wake()
 
-    def _opened(self, batch: Sequence[Delivery]) -> Admin:
-        if self._admin is None or any(delivery.handle.epoch != self._epoch for delivery in batch):
+    def _check_epoch(self, batch: Sequence[Delivery]) -> None:
+        if any(delivery.handle.epoch != self._epoch for delivery in batch):
             raise ConnectionLost(f"{self.place}: the connection it was read on is closed")
-        return self._admin
 
     def _problem(self, exception: KafkaException) -> ChronicleError:
         error = error_in(exception)
