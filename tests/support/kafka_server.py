@@ -9,7 +9,6 @@ Rule 4: it does not outlive the process that started it, not even if that is kil
 
 from __future__ import annotations
 
-import base64
 import json
 import shutil
 import signal
@@ -17,10 +16,8 @@ import socket
 import subprocess
 import tempfile
 import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 from urllib.parse import quote
@@ -40,6 +37,7 @@ from confluent_kafka.admin import (
 )
 
 from support.certs import Certs, make_certs
+from support.kafka_properties import SETTINGS, Seat, login_settings, new_cluster, tls_settings
 from support.ports import free_ports
 from support.proxy import Mode, Proxy
 from support.topics import Topics
@@ -61,63 +59,11 @@ JAVA: Final = (
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config.AbstractConfig=warn",
     "-cp", f"{JARS}/*",
 )  # fmt: skip
-# Kafka's own are for hundreds of clients on machines of their own, where nothing needs to be quick.
-SETTINGS: Final = {
-    "num.partitions": "3",
-    "auto.create.topics.enable": "false",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.num.partitions": "1",
-    "share.coordinator.state.topic.num.partitions": "1",
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "1000",
-    "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "6000",
-    "group.consumer.min.heartbeat.interval.ms": "100",
-    "group.consumer.heartbeat.interval.ms": "300",
-    # A killed server is let in again when its old session is over.
-    "broker.session.timeout.ms": "2000",
-    "broker.heartbeat.interval.ms": "200",
-    "num.network.threads": "2",
-    "num.io.threads": "2",
-    "background.threads": "2",
-    "num.recovery.threads.per.data.dir": "1",
-    "group.coordinator.threads": "1",
-    "share.coordinator.threads": "1",
-    "log.cleaner.dedupe.buffer.size": "2097152",
-    "log.index.size.max.bytes": "1048576",
-    "file.delete.delay.ms": "1000",
-}
 OFFSETS: Final = "__consumer_offsets"
 COMPACT: Final = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-LOGIN: Final = "org.apache.kafka.common.security"
-
-
 # Waits until its stdin ends, which it does with whoever started it, and ends the server, unless that is gone
 # and another process has its pid.
 GUARD: Final = 'read -r _; grep -qsF "$1" "/proc/$0/cmdline" && kill -9 "$0"'
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """Which node of which cluster a server is; the controllers of all nodes are its voters."""
-
-    node: int
-    cluster: str
-    controllers: Sequence[int]  # the port of each node's, in the order of the nodes
-
-    @property
-    def voters(self) -> str:
-        return ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(self.controllers, 1))
-
-    @property
-    def controller(self) -> int:
-        return self.controllers[self.node - 1]
-
-
-def new_cluster() -> str:
-    """The name of a cluster, as Kafka spells it."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def why_not() -> str:
@@ -455,48 +401,15 @@ class KafkaServer:
             "min.insync.replicas": in_step,
             **SETTINGS,
         }
+        if self.certs is not None:
+            conf |= tls_settings(self.certs, client_certs=self._client_certs, wrong_host=self._wrong_host)
         if acls:
             conf["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
             conf["super.users"] = "User:ANONYMOUS"
-        conf |= self._tls_settings() | self._login_settings()
+        conf |= login_settings(self.users)
         # A file of properties has the escapes of JSON.
         lines = [f"{key}={json.dumps(value)[1:-1]}\n" for key, value in (conf | settings).items()]
         (self.folder / "server.properties").write_text("".join(lines))
-
-    def _tls_settings(self) -> dict[str, str]:
-        if self.certs is None:
-            return {}
-        shown = self.certs.wrong_host if self._wrong_host else self.certs.server
-        both = self.folder / "certs/shown.pem"
-        both.touch(mode=0o600)
-        both.write_bytes(shown.key.read_bytes() + shown.cert.read_bytes())
-        return {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(both),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.certs.ca),
-            "ssl.client.auth": "required" if self._client_certs else "none",
-        }
-
-    def _login_settings(self) -> dict[str, str]:
-        if not self.users:
-            return {}
-        known = " ".join(f"{_quoted(f'user_{name}')}={_quoted(word)}" for name, word in self.users.items())
-        conf = {"sasl.enabled.mechanisms": ",".join(MECHANISMS)}
-        for listener in ("login", "both"):
-            for mechanism in MECHANISMS:
-                module = (
-                    f"{LOGIN}.plain.PlainLoginModule required {known};"
-                    if mechanism == "PLAIN"
-                    else f"{LOGIN}.scram.ScramLoginModule required;"
-                )
-                conf[f"listener.name.{listener}.{mechanism.lower()}.sasl.jaas.config"] = module
-        return conf
-
-
-def _quoted(text: str) -> str:
-    """As it stands in Java's files of log-ins."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _done(answers: Mapping[Any, Future[Any]]) -> None:

@@ -10,7 +10,8 @@ from typing import Any, Final, Self
 
 from confluent_kafka.admin import ConsumerGroupDescription
 
-from support.kafka_server import KafkaServer, Seat, new_cluster
+from support.kafka_properties import Seat, new_cluster
+from support.kafka_server import KafkaServer
 from support.ports import free_ports
 from support.topics import Topics
 from support.waiting import wait_for
