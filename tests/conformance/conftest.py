@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from chronicle.transports.seam import Transport
-from conformance.harness import Broker, LocalBroker, MemoryBroker, opened
+from conformance.harness import Broker, InLanes, LocalBroker, MemoryBroker, opened
 from conformance.kafka import KafkaBroker
 from conformance.rabbitmq import RabbitBroker
 from conformance.redis import CursorBroker, RedisBroker, in_cluster, one_server, with_sentinels, with_tls
@@ -26,7 +26,9 @@ def rabbitmq(request: pytest.FixtureRequest, *, quorum: bool) -> Broker:
 # A harness may ask for fixtures of its own: it is given the request, and the folder of the test.
 BROKERS: Final[Mapping[str, Callable[[pytest.FixtureRequest, Path], Broker]]] = {
     "local": lambda request, folder: LocalBroker(folder),
+    "local-lanes": lambda request, folder: InLanes(LocalBroker(folder)),
     "memory": lambda request, folder: MemoryBroker(),
+    "memory-lanes": lambda request, folder: InLanes(MemoryBroker()),
     "rabbitmq-classic": lambda request, folder: rabbitmq(request, quorum=False),
     "rabbitmq-quorum": lambda request, folder: rabbitmq(request, quorum=True),
     "kafka": lambda request, folder: KafkaBroker(request.getfixturevalue("kafka").server),

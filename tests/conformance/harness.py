@@ -9,16 +9,20 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from chronicle.core.delivery import Delivery
+from chronicle.core.order import parse_order
 from chronicle.core.outcome import Action, Synced, Verdict
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.errors import BrokerRefused
+from chronicle.transports.lanes import Lanes
 from chronicle.transports.local.consumer import LocalTransport
 from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.memory import MemoryTransport
 from chronicle.transports.seam import Closing, Connector, Outgoing, Transport
+
+BY_CONTACT: Final = parse_order("field:contact.contactRef").lane_by_field
 
 
 class Broker(Protocol):
@@ -118,6 +122,23 @@ class MemoryBroker:
 
     def dead_letters(self, queue: str) -> list[bytes]:
         return self._dead[queue]
+
+
+class InLanes:
+    """Another broker, whose messages are handled in the order of a field (D-23)."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.live, self.shares, self.misses_queues = broker.live, broker.shares, broker.misses_queues
+        self.new_queue, self.publish, self.dead_letters = (
+            broker.new_queue,
+            broker.publish,
+            broker.dead_letters,
+        )
+        self.lose_connection = broker.lose_connection
+
+    def make_transport(self, queue: str, prefetch: int = 10) -> Transport:
+        return Lanes(self._broker.make_transport(queue, prefetch), BY_CONTACT)
 
 
 def opened(transport: Transport) -> Transport:

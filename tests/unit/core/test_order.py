@@ -44,7 +44,7 @@ def test_anything_else_is_refused_with_the_forms(text: str) -> None:
         parse_order(text)
 
 
-@pytest.mark.parametrize("value", ["abc", "", 7, 1.5, True, 12345678901234567890123])
+@pytest.mark.parametrize("value", ["abc", "", 7, 1.5, True, 2**63])
 def test_a_text_a_number_or_a_truth_is_a_lane(value: object) -> None:
     assert lane(json.dumps({"contact": {"contactRef": value}}).encode()) == value
 
