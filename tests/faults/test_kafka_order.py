@@ -8,11 +8,13 @@ from typing import Final
 
 import pytest
 
+from chronicle.transports.kafka.consumer import PARKED
 from support.checker import AtKafka, Campaign, NewCampaign
 from support.fixtures import StartChronicle
 from support.waiting import wait_for
 
 KEYS: Final = 7
+SLACK: Final = 250  # they are begun one by one
 OPTIONS: Final = (
     "--concurrency",
     "10",
@@ -128,10 +130,10 @@ def test_a_hot_key_does_not_hold_up_the_others(on_kafka: NewCampaign, chronicle:
     assert_all_is_settled(campaign)
 
 
-def test_beyond_the_bound_the_others_take_turns_with_a_hot_key(
+def test_beyond_the_bound_the_others_wait_until_a_hot_key_is_back_within_it(
     on_kafka: NewCampaign, chronicle: StartChronicle
 ) -> None:
-    """D-23: five thousand in a row; others that lie no further than the bound behind are done long before."""
+    """D-23: five thousand in a row, of which a thousand are parked; wherever the others lie."""
     campaign = on_kafka("hotter")
     campaign.send(5000, key="hot", partition=0)
     others = campaign.send(200, key=lambda n: n, partition=1)
@@ -141,5 +143,5 @@ def test_beyond_the_bound_the_others_take_turns_with_a_hot_key(
     assert process.wait() == 0
     last = max(step.time for step in campaign.steps("end") if step.number in others)
     before = sum(step.time < last for step in campaign.steps("end") if step.number not in others)
-    assert before < 4000
+    assert before <= 5000 - PARKED + SLACK
     assert_all_is_settled(campaign)

@@ -107,7 +107,8 @@ def test_a_syncer_longer_than_the_poll_interval_causes_no_rebalance(
 ) -> None:
     """K-b, K3: three times max.poll.interval.ms, with all places taken and more to read."""
     campaign = on_kafka("slow", partitions=PARTITIONS)
-    short = ("--set", "session.timeout.ms=2000", "--set", "max.poll.interval.ms=2000")
+    session = ("--set", "session.timeout.ms=2000") if options == CLASSIC else ()
+    short = (*session, "--set", "max.poll.interval.ms=2000")
     slow = consume(campaign, chronicle, "--concurrency", "4", *options, *short)
     send_to_all(campaign, 1, seconds=6)
     send_to_all(campaign, 600)
