@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections import deque
 from time import monotonic
 
@@ -164,6 +166,29 @@ def test_a_dead_letter_topic_that_may_lose_letters_is_told(kafka: Kafka) -> None
     topic = topics.make(topics.name())
     topics.make(f"{topic}.dlq", 1, retention_ms=86_400_000, max_message_bytes=1000)
     assert checked(kafka.url, topic) == ((0, 1, 2), [EXPIRE, SMALL])
+
+
+HOARDER = """
+import gc, sys
+from collections import deque
+from chronicle.errors import NoSuchQueue
+from chronicle.transports.kafka.topology import check_topics
+from chronicle.transports.seam import Connector, never
+
+gc.set_threshold(1, 1, 1)
+for number in range(20):
+    try:
+        check_topics(Connector(sys.argv[1], f"missing-{number}"), never, deque())
+    except NoSuchQueue as error:
+        kept = [error]  # with its traceback, and all that was in use
+        kept.append(kept)
+"""
+
+
+def test_pythons_collector_never_lets_go_of_a_client(kafka: Kafka) -> None:
+    """On the client's own thread, where it may be at work, librdkafka would end the process."""
+    done = subprocess.run([sys.executable, "-c", HOARDER, kafka.url], capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_a_broker_that_is_not_there(kafka: Kafka) -> None:

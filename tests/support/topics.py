@@ -221,7 +221,9 @@ class Topics:
     @contextmanager
     def admin(self, **settings: str | int | bool) -> Iterator[AdminClient]:
         """A client for what the other methods do not offer; what it was asked ends with it."""
-        yield AdminClient({"bootstrap.servers": self.servers, **QUIET, **settings})
+        # Closed here, because librdkafka ends the process if Python's collector lets go of it on its thread.
+        with AdminClient({"bootstrap.servers": self.servers, **QUIET, **settings}) as admin:
+            yield admin
 
     @contextmanager
     def producer(self, **settings: str | int | bool) -> Iterator[Producer]:

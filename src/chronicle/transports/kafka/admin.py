@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -55,7 +55,11 @@ class Topic:
 
 
 class Admin:
-    """One client for questions; it lives for a few of them."""
+    """One client for questions; it lives for a few of them, and must be closed.
+
+    Its answers come on a thread of the client's own. If Python's collector, at work on that thread, were the
+    one to let the client go, librdkafka would end the process.
+    """
 
     def __init__(self, connector: Connector, stopping: Callable[[], bool]) -> None:
         self.address: Address = address_of(connector.url, connector.extras)
@@ -67,6 +71,16 @@ class Admin:
             self.address,
             logger=Chatter(self.address, deque(maxlen=1)),
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go at once; may be called twice."""
+        self._client.__exit__(None, None, None)
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Those of the topics that there are."""

@@ -237,6 +237,9 @@ class KafkaTransport:
         states.end(self.machine, why)
 
     def _let_go(self, patience: float = CLOSE[Closing.LOST]) -> None:
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
         client, self._client = self._client, None
         if client is not None:
             self.unconfirmed = client.close(patience)

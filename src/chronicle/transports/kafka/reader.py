@@ -334,7 +334,9 @@ class KafkaReader:
     def close(self, why: Closing = Closing.SETTLED) -> None:  # noqa: ARG002 - it holds nothing
         self._epoch += 1
         self._reset(())
-        self._admin = None
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             with suppress(KafkaException, RuntimeError):

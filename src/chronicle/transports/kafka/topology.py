@@ -52,26 +52,26 @@ def make_topics(connector: Connector, stopping: Callable[[], bool] = never) -> t
     main, letters = planned(connector)
     choices = choices_of(connector.choices, connector.queue)
     queue, dead_letters = connector.queue, dead_letter_topic(connector.queue)
-    admin = Admin(connector, stopping)
-    there = admin.topics((queue, dead_letters))
-    conflicts = list(_conflicts(there, queue, choices))
-    if conflicts:
-        raise BrokerRefused(
-            f"{admin.address.place}: {'; '.join(conflicts)}; nothing was changed",
-            "ask for what exists; or change it with Kafka's own tools, and mind that with more partitions a "
-            "key goes to another one",
-        )
-    made_main = queue not in there and admin.create(queue, choices.partitions, choices.replication, {})
-    made_letters = False
-    if dead_letters not in there:
-        topic = _appeared(admin, queue, stopping)
-        limit = admin.settings((queue,)).get(queue, {}).get(LARGEST, "")
-        config = {RETENTION: FOR_EVER}
-        if limit.isdigit():
-            config[LARGEST] = str(min(int(limit) + HEADERS_ROOM, 2**31 - 1))
-        made_letters = admin.create(dead_letters, len(topic.partitions), choices.replication, config)
-    if made_main or made_letters:
-        _appeared(admin, dead_letters, stopping)
+    with Admin(connector, stopping) as admin:
+        there = admin.topics((queue, dead_letters))
+        conflicts = list(_conflicts(there, queue, choices))
+        if conflicts:
+            raise BrokerRefused(
+                f"{admin.address.place}: {'; '.join(conflicts)}; nothing was changed",
+                "ask for what exists; or change it with Kafka's own tools: with more partitions, a key goes "
+                "to another one",
+            )
+        made_main = queue not in there and admin.create(queue, choices.partitions, choices.replication, {})
+        made_letters = False
+        if dead_letters not in there:
+            topic = _appeared(admin, queue, stopping)
+            limit = admin.settings((queue,)).get(queue, {}).get(LARGEST, "")
+            config = {RETENTION: FOR_EVER}
+            if limit.isdigit():
+                config[LARGEST] = str(min(int(limit) + HEADERS_ROOM, 2**31 - 1))
+            made_letters = admin.create(dead_letters, len(topic.partitions), choices.replication, config)
+        if made_main or made_letters:
+            _appeared(admin, dead_letters, stopping)
     return (main, _done(made_main)), (letters, _done(made_letters))
 
 
@@ -84,32 +84,32 @@ def check_topics(
     BrokerRefused when this user may not use one, BrokerUnreachable when there is no answer.
     """
     queue, dead_letters = connector.queue, dead_letter_topic(connector.queue)
-    admin = Admin(connector, stopping)
-    there = admin.topics((queue, dead_letters))
-    where = admin.address.place
-    if queue not in there:
-        raise NoSuchQueue(
-            f"{where}: there is no topic {queue!r}",
-            "check --queue, or create it: chronicle declare, or --declare",
-        )
-    _check_right(where, there[queue], AclOperation.READ, "read")
-    if dead_letters not in there:
-        raise NoSuchQueue(
-            f"{where}: there is no topic {dead_letters!r} for the dead letters",
-            "create it: chronicle declare, or --declare",
-        )
-    _check_right(where, there[dead_letters], AclOperation.WRITE, "write to")
-    admin.check_group(choices_of(connector.choices, queue).group)
-    notices.extend(_doubts(queue, dead_letters, admin.settings((queue, dead_letters))))
+    with Admin(connector, stopping) as admin:
+        there = admin.topics((queue, dead_letters))
+        where = admin.address.place
+        if queue not in there:
+            raise NoSuchQueue(
+                f"{where}: there is no topic {queue!r}",
+                "check --queue, or create it: chronicle declare, or --declare",
+            )
+        _check_right(where, there[queue], AclOperation.READ, "read")
+        if dead_letters not in there:
+            raise NoSuchQueue(
+                f"{where}: there is no topic {dead_letters!r} for the dead letters",
+                "create it: chronicle declare, or --declare",
+            )
+        _check_right(where, there[dead_letters], AclOperation.WRITE, "write to")
+        admin.check_group(choices_of(connector.choices, queue).group)
+        notices.extend(_doubts(queue, dead_letters, admin.settings((queue, dead_letters))))
     return there[queue].partitions
 
 
 def check_target(connector: Connector, stopping: Callable[[], bool] = never) -> int | None:
     """Check that a publisher may write to the topic; the largest record it takes, if this user may know."""
-    admin = Admin(connector, stopping)
-    topic = admin.topic(connector.queue)
-    _check_right(admin.address.place, topic, AclOperation.WRITE, "write to")
-    limit = admin.settings((topic.name,)).get(topic.name, {}).get(LARGEST, "")
+    with Admin(connector, stopping) as admin:
+        topic = admin.topic(connector.queue)
+        _check_right(admin.address.place, topic, AclOperation.WRITE, "write to")
+        limit = admin.settings((topic.name,)).get(topic.name, {}).get(LARGEST, "")
     return int(limit) if limit.isdigit() else None
 
 
