@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from support.fixtures import Kafka, StartChronicle
+from support.kafka_mock import produce_raw
 from support.topic_stage import TopicStage
 
 MIB: Final = 1024 * 1024
@@ -99,6 +100,22 @@ def test_forged_facts_are_replaced_and_believed_by_nobody(stage: TopicStage) -> 
     told = dict(letter.headers)
     assert (told["x-chronicle-attempts"], told["x-chronicle-partition"]) == (b"1", b"0")
     assert told["x-chronicle-offset"] == b"0"
+
+
+def test_a_header_whose_name_is_no_text_harms_nobody(kafka: Kafka, stage: TopicStage) -> None:
+    """G6, X1: the client cannot read such headers; a dead letter is without them, and that is said."""
+    servers = kafka.server.address
+    produce_raw(servers, stage.topic, b'{"ok": false}', (b"\xff\xfe", b"1"))
+    produce_raw(servers, stage.topic, b'{"ok": true}', (b"plain", b"1"))
+    process = stage.consume("as_told", "--on-failure", "dead-letter")
+    assert process.returncode == 0, process.stderr[-2000:]
+    assert [call["headers"] for call in stage.calls()] == ["{}", "{'plain': '1'}"]
+    (letter,) = stage.dead_letters()
+    assert letter.value == b'{"ok": false}'
+    assert set(dict(letter.headers)) == OURS
+    assert "offset 0 of partition 0" in process.lines("dead_letter_headers_lost")[0]["text"]
+    assert stage.committed() == 2
+    assert "Traceback" not in process.stderr
 
 
 def test_aborted_transactions_are_never_delivered(kafka: Kafka, stage: TopicStage) -> None:

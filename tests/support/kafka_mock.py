@@ -76,6 +76,8 @@ def _library() -> ctypes.CDLL:
         "rd_kafka_conf_new": (pointer, []),
         "rd_kafka_new": (pointer, [number, pointer, text, ctypes.c_size_t]),
         "rd_kafka_destroy": (None, [pointer]),
+        "rd_kafka_conf_set": (number, [pointer, text, text, text, ctypes.c_size_t]),
+        "rd_kafka_flush": (number, [pointer, number]),
         "rd_kafka_mock_cluster_new": (pointer, [pointer, number]),
         "rd_kafka_mock_cluster_bootstraps": (text, [pointer]),
         "rd_kafka_mock_cluster_destroy": (None, [pointer]),
@@ -90,3 +92,22 @@ def _library() -> ctypes.CDLL:
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
+
+
+def produce_raw(servers: str, topic: str, value: bytes, header: tuple[bytes, bytes]) -> None:
+    """Append a record to partition 0, with a header whose name may be any bytes."""
+    library = _library()
+    conf, said = library.rd_kafka_conf_new(), ctypes.create_string_buffer(512)
+    library.rd_kafka_conf_set(conf, b"bootstrap.servers", servers.encode(), said, len(said))
+    client = library.rd_kafka_new(PRODUCER, conf, said, len(said))
+    text, size, number = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int
+    name, content = header
+    library.rd_kafka_producev(
+        ctypes.c_void_p(client), number(1), text(topic.encode()), number(3), ctypes.c_int32(0),
+        number(4), text(value), size(len(value)), number(7), number(2),
+        number(9), text(name), text(content), ctypes.c_ssize_t(len(content)), number(0),
+    )  # fmt: skip
+    problem = library.rd_kafka_flush(client, 10_000)
+    library.rd_kafka_destroy(client)
+    if problem:
+        raise RuntimeError(f"not written: error {problem}")

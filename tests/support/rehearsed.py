@@ -22,6 +22,10 @@ def yes(message: Any, delivery: Delivery) -> bool:
     return True
 
 
+async def async_yes(message: Any, delivery: Delivery) -> bool:
+    return yes(message, delivery)
+
+
 def no(message: Any, delivery: Delivery) -> bool:
     _note(message, delivery)
     return False
@@ -81,6 +85,12 @@ def raises(message: Any, delivery: Delivery) -> bool:
     """Fails as code does that meets data it did not expect: with the data in the exception."""
     _note(message, delivery)
     raise RuntimeError(f"{delivery.properties['message_id']}, {delivery.headers}: no room for {message}")
+
+
+def raises_all(message: Any, delivery: Delivery) -> bool:
+    """Fails with all that it got in the exception."""
+    _note(message, delivery)
+    raise RuntimeError(f"{delivery.properties}, {delivery.headers}, {delivery.origin}: no room for {message}")
 
 
 def takes_out(message: Any, delivery: Delivery) -> bool:

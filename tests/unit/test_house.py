@@ -74,7 +74,7 @@ STARTS_A_THREAD: Final = frozenset(
         "chronicle/telemetry/way_out.py",
         "chronicle/transports/kafka/client.py",
         "chronicle/transports/kafka/assignment.py",
-    "chronicle/transports/kafka/group_offsets.py",
+        "chronicle/transports/kafka/group_offsets.py",
     }
 )
 GUARDS: Final = frozenset({"Condition", "Lock", "RLock", "local"})

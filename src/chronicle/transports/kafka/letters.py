@@ -32,10 +32,11 @@ from chronicle.core.settlement import Settlement
 from chronicle.errors import CannotKeep
 from chronicle.transports.kafka.assignment import Record
 from chronicle.transports.kafka.problems import error_in
-from chronicle.transports.kafka.records import OFFSET, PARTITION, encoded
+from chronicle.transports.kafka.records import OFFSET, PARTITION, encoded, headers_of
 
 OURS: Final = frozenset((REASON, ATTEMPTS, QUEUE, CONSUMER, FIRST, LAST, PARTITION, OFFSET))
 REFUSED: Final = "dead_letter_refused"
+HEADERS_LOST: Final = "dead_letter_headers_lost"
 AGAIN: Final = Backoff(0.5, 30.0)
 PAUSE: Final = 1.0  # seconds between two lines about letters that were not taken
 REPORTS: Final = 1.0  # seconds for the last reports of a producer that cannot go on
@@ -141,16 +142,19 @@ class Letters:
             else:
                 self._refused(settlement, form, error)
 
-        headers = dict(settlement.delivery.headers)
+        headers = headers_of(message)
+        if headers is None:
+            headers = []
+            self._tell_headers_lost(record)
         if form is not Form.BARE:
-            headers = {name: value for name, value in headers.items() if name not in OURS}
-            headers |= self._death(settlement, record)
+            headers = [(name, value) for name, value in headers if name not in OURS]
+            headers += encoded(self._death(settlement, record))
         try:
             producer.produce(
                 self._topic,
                 value=message.value(),
                 key=message.key(),
-                headers=[*encoded(headers)],
+                headers=[*headers],
                 on_delivery=reported,
             )
         except BufferError:
@@ -158,6 +162,13 @@ class Letters:
         except KafkaException as error:
             self._refused(settlement, form, error_in(error))
         return True
+
+    def _tell_headers_lost(self, record: Record) -> None:
+        text = (
+            f"offset {record.offset} of partition {record.part.number} is dead-lettered without its headers: "
+            "one has a name that is not UTF-8, and the client cannot read them"
+        )
+        self._notices.append(Notice(HEADERS_LOST, logging.WARNING, text, {"partition": record.part.number}))
 
     def _death(self, settlement: Settlement, record: Record) -> Mapping[str, Any]:
         delivery, reason = settlement.delivery, settlement.verdict.reason

@@ -31,6 +31,7 @@ OFFSET: Final = "x-chronicle-offset"
 NUMBERS: Final = frozenset((ATTEMPTS, FIRST, LAST, REDRIVES, PARTITION, OFFSET))
 PAST: Final = (PARTITION, OFFSET)  # where a message died is past when it is published
 UNREADABLE: Final = "the record's headers cannot be read"
+SPOILT: Final[list[Any]] = []  # the headers of a message that the client could not decode, once we know
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 
@@ -74,10 +75,12 @@ def open_envelope(message: Message) -> Envelope:
 def headers_of(message: Message) -> Headers | None:
     """The headers as they came; None when the client cannot decode them, as with a name that is not UTF-8."""
     try:
-        return list(message.headers() or ())  # type: ignore[arg-type]  # of what came, it is this list
-    except Exception:  # the client raises whatever it meets …
-        message.set_headers([])  # … and keeps half of a list, at which a second look ends the process
+        headers: Any = message.headers()
+    except Exception:  # the client raises whatever it meets
+        # Asked again, it would hand out its half-made list, and reading that ends the process.
+        message.set_headers(SPOILT)
         return None
+    return None if headers is SPOILT else list(headers or ())
 
 
 def decoded(pairs: Headers) -> dict[str, Any]:
