@@ -187,7 +187,7 @@ class Client:
                     part = self._begin_anew(part)
                 part.newest = offset
                 largest = max(largest, len(message))
-            self.ready.append(Came(part, message))
+            self.ready.append((part, message))
         self._capacity = max(1, min(READ_AHEAD, READ_AHEAD_BYTES // largest))
         if self.ready:
             self.reports.wake()
