@@ -9,7 +9,7 @@ PATH=$PATH:/usr/sbin:/sbin
 MATRIX=${MATRIX:-.matrix}
 WORKERS=${WORKERS:-6}
 RELEASE=trixie
-PACKAGES=rabbitmq-server,redis-server,redis-sentinel,redis-tools,python3-venv,ca-certificates
+PACKAGES=rabbitmq-server,redis-server,redis-sentinel,redis-tools,default-jre-headless,python3-venv,ca-certificates
 ROOT=$MATRIX/$RELEASE
 HALF=$MATRIX/$RELEASE.half
 LOG=$MATRIX/debootstrap.log
@@ -37,6 +37,7 @@ run() {
         sh tests/setup.sh debootstrap
         unshare --mount sh tests/matrix.sh build
     fi
+    sh tests/setup.sh kafka
     copy_checkout
     unshare --mount sh tests/matrix.sh enter "$@" 9>&-
 }
@@ -88,6 +89,8 @@ copy_checkout() {
     tar --create --null --files-from "$MATRIX/files" --ignore-failed-read --file "$MATRIX/checkout.tar"
     tar --extract --no-same-owner --file "$MATRIX/checkout.tar" --directory "$ROOT/chronicle"
     rm -f "$MATRIX/files" "$MATRIX/checkout.tar"
+    # Java is inside, Maven is not.
+    [ ! -d .kafka ] || cp -R .kafka "$ROOT/chronicle/"
 }
 
 enter() {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Sets up what `make` needs on a fresh machine: `setup.sh python` makes .venv, `setup.sh brokers` finds or
-# installs RabbitMQ and Redis and fetches Kafka, `setup.sh debootstrap` finds or installs that tool. As root on
-# Debian it installs what is missing; otherwise it says what to install.
+# installs RabbitMQ and Redis and fetches Kafka, `setup.sh kafka` only that, `setup.sh debootstrap` finds or
+# installs that tool. As root on Debian it installs what is missing; otherwise it says what to install.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -112,6 +112,7 @@ set_up_debootstrap() {
 case "${1:-}" in
 python) set_up_python ;;
 brokers) set_up_brokers ;;
+kafka) set_up_kafka ;;
 debootstrap) set_up_debootstrap ;;
-*) fail "usage: setup.sh python|brokers|debootstrap" ;;
+*) fail "usage: setup.sh python|brokers|kafka|debootstrap" ;;
 esac

@@ -1,11 +1,14 @@
 """K-e, R-002-34: commits that fail are tried once more, then told; nothing is lost, and nothing stops for it.
 
-The errors come from librdkafka's mock of Kafka, which gives them on demand.
+The errors come from librdkafka's mock of Kafka, which gives them on demand; it cannot describe topics, so the
+look at them is left out.
 """
 
 from __future__ import annotations
 
 import signal
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -13,21 +16,27 @@ from typing import Final
 import pytest
 from confluent_kafka import KafkaError
 
+from chronicle.core.outcome import Action, Synced, Verdict
+from chronicle.core.settlement import Settlement
+from chronicle.transports.kafka import consumer
+from chronicle.transports.kafka.admin import Topic
+from chronicle.transports.kafka.consumer import KafkaTransport
+from chronicle.transports.kafka.reports import COMMIT_FAILED
+from chronicle.transports.seam import Connector, never
 from support.fixtures import StartChronicle, StartKafka
 from support.kafka_mock import KafkaMock
-from support.topic_stage import TopicStage, campaign_at
+from support.topic_stage import campaign_at
 from support.waiting import wait_for
 
 OFFSET_COMMIT: Final = 8  # Kafka's number of that request
 ERRORS: Final = {
-    "NOT_COORDINATOR": KafkaError.NOT_COORDINATOR,  # 16
-    "ILLEGAL_GENERATION": KafkaError.ILLEGAL_GENERATION,  # 22
-    "UNKNOWN_MEMBER_ID": KafkaError.UNKNOWN_MEMBER_ID,  # 25
-    "REBALANCE_IN_PROGRESS": KafkaError.REBALANCE_IN_PROGRESS,  # 27
-    "COORDINATOR_LOAD_IN_PROGRESS": KafkaError.COORDINATOR_LOAD_IN_PROGRESS,  # 14
-    "UNKNOWN": -1,
+    "16 NOT_COORDINATOR": KafkaError.NOT_COORDINATOR,
+    "22 ILLEGAL_GENERATION": KafkaError.ILLEGAL_GENERATION,
+    "25 UNKNOWN_MEMBER_ID": KafkaError.UNKNOWN_MEMBER_ID,
+    "27 REBALANCE_IN_PROGRESS": KafkaError.REBALANCE_IN_PROGRESS,
 }
-OPTIONS: Final = ("--concurrency", "4")
+ACKED: Final = Verdict(Action.ACK, "as the test says")
+RECORDS: Final = 60
 
 
 @pytest.fixture
@@ -36,30 +45,58 @@ def mock() -> Iterator[KafkaMock]:
         yield mock
 
 
-@pytest.mark.parametrize("times", [1, 4])
+class Hands:
+    """A consumer's pump: takes what comes, and settles it at once."""
+
+    def __init__(self, mock: KafkaMock, topic: str) -> None:
+        # A member that joins again is let in when the session is over: so the mock does it.
+        extras = {"session.timeout.ms": "6000"}
+        self.transport = KafkaTransport(Connector(mock.url, topic, tag="test", extras=extras))
+        self.taken: Counter[bytes] = Counter()
+
+    def turn(self, room: int = 5) -> None:
+        for delivery in self.transport.receive(room, 0.02):
+            self.taken[delivery.body] += 1
+            self.transport.settle([Settlement(delivery, Synced(), ACKED)])
+
+    def until(self, count: int) -> None:
+        def enough() -> bool:
+            self.turn()
+            return len(self.taken) >= count
+
+        wait_for(enough, 30, f"{count} records", every=0)
+
+
+@pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
 def test_a_commit_that_is_refused_is_tried_again(
-    mock: KafkaMock, chronicle: StartChronicle, tmp_path: Path, error: int, times: int
+    mock: KafkaMock, monkeypatch: pytest.MonkeyPatch, error: int, times: int
 ) -> None:
-    """K-e: lost 0, the process lives, and in the end everything is committed."""
-    campaign = campaign_at(mock, tmp_path, "commits")
-    campaign.send(60, seconds=0.01)
-    process = campaign.consume(chronicle, *OPTIONS)
-    campaign.wait_ended(5)
-    mock.fail(OFFSET_COMMIT, *[error] * times)
-    campaign.wait_all_ended()
-    group = f"chronicle.{campaign.queue}"
-    wait_for(lambda: mock.topics.lag(group, campaign.queue) == 0, 30, "everything committed", every=0.1)
-    assert process.running
-    campaign.send(5)
-    campaign.wait_all_ended()
-    process.signal(signal.SIGTERM)
-    assert process.wait() == 0, process.stderr
-    report = campaign.report()
-    assert (report.lost, report.unexpected, report.queued) == ([], [], ())
-    assert len(process.lines("offset_commit_failed")) <= (0 if times == 1 else 2)
-    print("REPEATS", report.repeats, [line["text"] for line in process.lines("offset_commit_failed")])
-    assert not process.lines("connection.failed")
+    """K-e: lost 0, told from the second time on, and in the end everything is committed."""
+    monkeypatch.setattr(consumer, "check_topics", lambda *_: Topic("t", (0,), 1, None, ""))
+    topic = mock.topics.make(mock.topics.name("commits"), 1)
+    mock.topics.publish(topic, *(b"%d" % number for number in range(RECORDS)))
+    hands = Hands(mock, topic)
+    transport = hands.transport
+    transport.open(never)
+    try:
+        hands.until(RECORDS // 3)
+        mock.fail(OFFSET_COMMIT, *[error] * times)
+        hands.until(RECORDS)
+
+        def all_committed() -> bool:
+            hands.turn()
+            return mock.topics.lag(f"chronicle.{topic}", topic) == 0
+
+        wait_for(all_committed, 30, "everything committed", every=0.05)
+    finally:
+        transport.close()
+    assert transport.unconfirmed == 0
+    told = [notice for notice in transport.notices if notice.event == COMMIT_FAILED]
+    assert len(told) <= (0 if times == 1 else 1)
+    if error == KafkaError.NOT_COORDINATOR:
+        assert set(hands.taken.values()) == {1}
+    assert mock.topics.lag(f"chronicle.{topic}", topic) == 0
 
 
 def test_metadata_that_is_too_large_keeps_no_offset_back(
@@ -67,26 +104,27 @@ def test_metadata_that_is_too_large_keeps_no_offset_back(
 ) -> None:
     """K2: brokers that take 50 bytes of it get the offsets alone."""
     server = private_kafka(settings={"offset.metadata.max.bytes": "50"})
-    stage = TopicStage(server, chronicle, tmp_path)
     campaign = campaign_at(server, tmp_path, "metadata", partitions=1)
     gate = tmp_path / "gate"
     # Every second record waits, so that the metadata is as long as can be.
-    for number in range(60):
-        campaign.send(1, **({"gate": str(gate)} if number % 2 and number > 10 else {}))
-    process = campaign.consume(chronicle, "--concurrency", "40", "--prefetch", "100")
-    campaign.wait_ended(35)
+    campaign.send(11)
+    for _ in range(25):
+        campaign.send(1)
+        campaign.send(1, gate=str(gate))
+    process = campaign.consume(chronicle, "--concurrency", "40", "--prefetch", "100", syncer="tasked")
+    campaign.wait_ended(36)
     group = f"chronicle.{campaign.queue}"
-    wait_for(lambda: campaign_offset(server, group, campaign.queue) == 11, 30, "the watermark", every=0.1)
+
+    def committed() -> int | None:
+        found = server.topics.committed(group, campaign.queue).get(0)
+        return found[0] if found else None
+
+    wait_for(lambda: committed() == 12, 30, "the watermark", every=0.1)
     gate.touch()
     campaign.wait_all_ended()
-    wait_for(lambda: server.topics.lag(group, campaign.queue) == 0, 30, "everything committed", every=0.1)
+    wait_for(lambda: committed() == 61, 30, "everything committed", every=0.1)
+    time.sleep(0.3)
     process.signal(signal.SIGTERM)
     assert process.wait() == 0, process.stderr
     report = campaign.report()
     assert (report.lost, report.queued, report.repeats) == ([], (), 0)
-    assert stage.topic
-
-
-def campaign_offset(server: object, group: str, topic: str) -> int | None:
-    found = server.topics.committed(group, topic).get(0)  # type: ignore[attr-defined]
-    return found[0] if found else None

@@ -65,7 +65,7 @@ def test_what_runs_when_a_member_joins_finishes_here_and_is_not_done_there(
     campaign.wait_started(8)
     send_to_all(campaign, 50)
     new = campaign.consume(chronicle, "--concurrency", "8", *options, syncer=syncer)
-    time.sleep(3.0)  # the group is asked to share out, and waits for those that run
+    time.sleep(1.5)  # the group is asked to share out, and waits for those that run
     gate.touch()
     wait_for(lambda: len(held(new)) == PARTITIONS // 2, 30, "a fair share")
     send_to_all(campaign, 5)
@@ -107,9 +107,9 @@ def test_a_syncer_longer_than_the_poll_interval_causes_no_rebalance(
 ) -> None:
     """K-b, K3: three times max.poll.interval.ms, with all places taken and more to read."""
     campaign = on_kafka("slow", partitions=PARTITIONS)
-    short = ("--set", "session.timeout.ms=3000", "--set", "max.poll.interval.ms=3000")
+    short = ("--set", "session.timeout.ms=2000", "--set", "max.poll.interval.ms=2000")
     slow = consume(campaign, chronicle, "--concurrency", "4", *options, *short)
-    send_to_all(campaign, 1, seconds=9)
+    send_to_all(campaign, 1, seconds=6)
     send_to_all(campaign, 600)
     campaign.wait_all_ended(60)
     stop(slow)
@@ -121,7 +121,7 @@ def test_a_syncer_longer_than_the_poll_interval_causes_no_rebalance(
     assert_all_is_settled(campaign)
 
 
-@PROTOCOLS
+@pytest.mark.parametrize("options", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
 def test_a_member_that_stood_still_commits_nothing_of_what_it_lost(
     on_kafka: NewCampaign, chronicle: StartChronicle, options: tuple[str, ...]
 ) -> None:

@@ -67,7 +67,7 @@ def test_a_stop_while_the_group_waits_for_a_dead_member_is_bounded_and_told(
     """K4: the brokers answer no commit until everybody has joined, so what was done meanwhile is repeated."""
     campaign = on_kafka("waiting", partitions=4)
     options = (
-        "--concurrency", "4", "--set", "session.timeout.ms=12000", "--set", "heartbeat.interval.ms=300",
+        "--concurrency", "4", "--set", "session.timeout.ms=9000", "--set", "heartbeat.interval.ms=300",
     )  # fmt: skip
     members = [campaign.consume(chronicle, *options) for _ in range(2)]
     for process in members:
@@ -82,12 +82,10 @@ def test_a_stop_while_the_group_waits_for_a_dead_member_is_bounded_and_told(
     campaign.wait_all_ended()
     begun = time.monotonic()
     stopped.signal(signal.SIGTERM)
-    assert stopped.wait() == 0
-    took = time.monotonic() - begun
-    told = stopped.lines("offset_commit_failed")
-    print(f"stopped after {took:.1f} s; {len(unsettled(campaign))} of 20 not committed; told: {told}")
-    assert took < 8
-    assert bool(told) is bool(unsettled(campaign))
+    assert stopped.wait() == 4
+    assert time.monotonic() - begun < 8
+    assert stopped.lines("offset_commit_failed")[-1]["level"] == "error"
+    assert unsettled(campaign) == set(ours)
     wait_for(lambda: not unsettled(campaign), 30, "the next one to have done them")
     joining.signal(signal.SIGTERM)
     assert joining.wait() == 0

@@ -10,6 +10,7 @@ from confluent_kafka.admin import NewPartitions
 
 from support.checker import AtKafka, Campaign, NewCampaign
 from support.fixtures import StartChronicle
+from support.partitions import held
 from support.process import ChronicleProcess
 from support.topics import Topics
 from support.waiting import wait_for
@@ -124,7 +125,7 @@ def test_records_deleted_while_the_consumer_is_behind_are_told(
 def test_a_topic_that_is_made_anew_is_read_from_its_beginning(
     on_kafka: NewCampaign, chronicle: StartChronicle
 ) -> None:
-    """K7: while it is away that is told; then nothing of the new one is skipped."""
+    """K7, F7: that it is away is told as an error; then nothing of the new one is skipped."""
     campaign = on_kafka("anew", partitions=2)
     topics = topics_of(campaign)
     for partition in range(2):
@@ -133,10 +134,32 @@ def test_a_topic_that_is_made_anew_is_read_from_its_beginning(
     campaign.wait_all_ended()
     for length in (20, 200):  # shorter than before, and longer
         topics.delete(campaign.queue)
+        wait_for(lambda: not held(process), 20, "the end of its partitions")
         topics.make(campaign.queue, 2)
         for partition in range(2):
             campaign.send(length, partition=partition)
         campaign.wait_all_ended(30)
+    stop(process)
+    assert process.lines("consumer_poll_failed")[0]["level"] == "error"
+    assert set(campaign.started().values()) == {1}
+    assert topics.lag(f"chronicle.{campaign.queue}", campaign.queue) == 0
+
+
+def test_a_topic_that_is_made_anew_at_once_and_is_shorter_is_read_from_its_beginning(
+    on_kafka: NewCampaign, chronicle: StartChronicle
+) -> None:
+    """K7: nobody saw it away, but the offsets went back."""
+    campaign = on_kafka("swapped", partitions=2)
+    topics = topics_of(campaign)
+    for partition in range(2):
+        campaign.send(50, partition=partition)
+    process = campaign.consume(chronicle, *OPTIONS)
+    campaign.wait_all_ended()
+    topics.delete(campaign.queue)
+    topics.make(campaign.queue, 2)
+    for partition in range(2):
+        campaign.send(20, partition=partition)
+    campaign.wait_all_ended(30)
     stop(process)
     assert set(campaign.started().values()) == {1}
     assert topics.lag(f"chronicle.{campaign.queue}", campaign.queue) == 0

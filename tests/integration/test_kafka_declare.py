@@ -36,7 +36,7 @@ def declared(url: str, topic: str, **choices: int) -> list[Done]:
 
 def checked(url: str, topic: str) -> tuple[tuple[int, ...], list[str]]:
     notices: deque[Notice] = deque()
-    numbers = check_topics(Connector(url, topic), never, notices)
+    numbers = check_topics(Connector(url, topic), never, notices).partitions
     return numbers, [notice.event for notice in notices]
 
 

@@ -142,9 +142,10 @@ class Delivery:
 
         Handle and lease are the same: to the broker it is one delivery.
         """
+        attempts = self.attempts  # which opens the envelope, if anybody ever does: once is enough
         another = copy(self)
         another.redelivered = True
-        another.counted = self.attempts
+        another.counted = attempts
         another.failed = self.failed or now
         return another
 

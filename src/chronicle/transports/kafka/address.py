@@ -34,6 +34,7 @@ SETTINGS: Final = {
 MECHANISM: Final = "sasl.mechanism"
 BY_PASSWORD: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 MAX_PREFETCH: Final = 65535
+SILENCE: Final = 10_000  # milliseconds without an answer after which a broker counts as away
 ENCODE: Final = (
     "percent-encode special characters in its user name or password (/ is %2F, # is %23, @ is %40)"
 )
@@ -151,7 +152,10 @@ def client_config(address: Address, tls: Tls, tag: str) -> dict[str, Any]:
 
 def consumer_config(address: Address, tls: Tls, tag: str, group: str) -> dict[str, Any]:
     """What a consumer is made with (K1): it commits nothing by itself, and begins where it is told."""
-    usual = {}
+    usual: dict[str, Any] = {
+        "check.crcs": True,  # what was damaged on a disk is not handled
+        "socket.timeout.ms": SILENCE,
+    }
     if address.settings.get("group.protocol", "classic").lower() != "consumer":
         usual["partition.assignment.strategy"] = "cooperative-sticky"
     return {

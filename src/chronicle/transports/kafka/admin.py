@@ -31,7 +31,7 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
-from chronicle.errors import BrokerRefused, ChronicleError
+from chronicle.errors import BrokerRefused
 from chronicle.transports.kafka.address import Address, address_of, client_config
 from chronicle.transports.kafka.chatter import Chatter
 from chronicle.transports.kafka.metadata import Position
@@ -52,6 +52,7 @@ class Topic:
     partitions: tuple[int, ...]  # their numbers
     replication: int
     allowed: frozenset[AclOperation] | None  # what this user may do; None: the brokers do not say
+    identity: str  # another one after it was deleted and made anew
 
 
 class Admin:
@@ -61,7 +62,10 @@ class Admin:
     one to let the client go, librdkafka would end the process.
     """
 
-    def __init__(self, connector: Connector, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, connector: Connector, stopping: Callable[[], bool], patience: float = ANSWER_TIMEOUT
+    ) -> None:
+        self._patience = patience  # seconds for an answer
         self.address: Address = address_of(connector.url, connector.extras)
         self._stopping = stopping
         self._witness = Witness(self.address)
@@ -86,7 +90,7 @@ class Admin:
         """Those of the topics that there are."""
         asked = self._client.describe_topics(
             TopicCollection(list(names)),
-            request_timeout=ANSWER_TIMEOUT,
+            request_timeout=self._patience,
             include_authorized_operations=True,
         )
         found = {}
@@ -111,7 +115,7 @@ class Admin:
         A consumer would not be told: it goes on looking for the group's coordinator.
         """
         asked = self._client.describe_consumer_groups(
-            [group], request_timeout=ANSWER_TIMEOUT, include_authorized_operations=True
+            [group], request_timeout=self._patience, include_authorized_operations=True
         )
         try:
             allowed = self._answer(asked[group]).authorized_operations
@@ -128,7 +132,7 @@ class Admin:
     def settings(self, names: Iterable[str]) -> dict[str, Mapping[str, str]]:
         """What is set for these topics, as far as this user may see it."""
         asked = self._client.describe_configs(
-            [ConfigResource(ResourceType.TOPIC, name) for name in names], request_timeout=ANSWER_TIMEOUT
+            [ConfigResource(ResourceType.TOPIC, name) for name in names], request_timeout=self._patience
         )
         found: dict[str, Mapping[str, str]] = {}
         for resource, future in asked.items():
@@ -139,33 +143,18 @@ class Admin:
             found[resource.name] = {name: str(entry.value) for name, entry in entries.items()}
         return found
 
-    def ends(self, name: str, partitions: Iterable[int], timeout: float) -> dict[int, int] | None:
-        """The offsets after the newest records of a topic's partitions; None if the brokers do not say."""
-        newest: Any = OffsetSpec
-        latest = {TopicPartition(name, number): newest.latest() for number in partitions}
-        if not latest:
+    def offsets(self, name: str, numbers: Iterable[int], where: OffsetSpec) -> dict[int, int]:
+        """The offsets at this place of a topic's partitions. Raises ChronicleError."""
+        asked = {TopicPartition(name, number): where for number in numbers}
+        if not asked:
             return {}
-        asked = self._client.list_offsets(
-            latest, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
+        answers = self._client.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._patience
         )
         try:
-            return {where.partition: self._answer(future).offset for where, future in asked.items()}
-        except (KafkaException, ChronicleError):
-            return None
-
-    def is_done(self, name: str, group: str, timeout: float) -> bool | None:
-        """Whether a group has committed everything that is in a topic; None if the brokers do not say."""
-        try:
-            partitions = [TopicPartition(name, number) for number in self.topic(name).partitions]
-            asked = self._client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, partitions)], request_timeout=timeout
-            )
-            (answer,) = map(self._answer, asked.values())
-        except (KafkaException, ChronicleError):
-            return None
-        ends = self.ends(name, [one.partition for one in partitions], timeout)
-        done = {one.partition: one.offset for one in answer.topic_partitions}
-        return None if ends is None else all(done.get(at, -1) >= end for at, end in ends.items() if end)
+            return {one.partition: self._answer(future).offset for one, future in answers.items()}
+        except KafkaException as exception:
+            raise self._witness.problem(error_in(exception), topic=name) from None
 
     def create(
         self, name: str, partitions: int | None, replication: int | None, config: Mapping[str, str]
@@ -177,7 +166,7 @@ class Admin:
             replication_factor=replication or -1,
             config=dict(config),
         )
-        (future,) = self._client.create_topics([topic], request_timeout=ANSWER_TIMEOUT).values()
+        (future,) = self._client.create_topics([topic], request_timeout=self._patience).values()
         try:
             self._answer(future)
         except KafkaException as exception:
@@ -190,7 +179,7 @@ class Admin:
     def positions(self, group: str, topic: str, numbers: Iterable[int]) -> dict[int, Position]:
         """What the group has committed, for those of the partitions where it has. Raises ChronicleError."""
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, number) for number in numbers])
-        (future,) = self._client.list_consumer_group_offsets([asked], request_timeout=ANSWER_TIMEOUT).values()
+        (future,) = self._client.list_consumer_group_offsets([asked], request_timeout=self._patience).values()
         answers = self._partitions(future, group, topic)
         for one in answers:
             if one.error is not None:
@@ -209,7 +198,7 @@ class Admin:
         ]
         asked = ConsumerGroupTopicPartitions(group, offsets)
         (future,) = self._client.alter_consumer_group_offsets(
-            [asked], request_timeout=ANSWER_TIMEOUT
+            [asked], request_timeout=self._patience
         ).values()
         answers = self._partitions(future, group, topic)
         return next((one.error for one in answers if one.error is not None), None)
@@ -250,7 +239,7 @@ class Admin:
                 self._witness.look()
                 waited = monotonic() - asked
                 if self._stopping() or waited > (
-                    DOWN_TIMEOUT if self._witness.down else ANSWER_TIMEOUT + 1.0
+                    DOWN_TIMEOUT if self._witness.down else self._patience + 1.0
                 ):
                     raise self._witness.silence() from None
             finally:
@@ -265,4 +254,5 @@ def _topic(described: TopicDescription) -> Topic:
         tuple(sorted(partition.id for partition in described.partitions)),
         min((len(partition.replicas) for partition in described.partitions), default=0),
         frozenset(allowed) if allowed else None,
+        str(described.topic_id),
     )

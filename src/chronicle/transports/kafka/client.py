@@ -18,12 +18,13 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from chronicle.core.notice import Notice
 from chronicle.errors import BrokerRefused, ChronicleError, ClientFailed
 from chronicle.transports.kafka.assignment import Assignment, Came, Part
 from chronicle.transports.kafka.commits import Commits
+from chronicle.transports.kafka.identity import Identity
 from chronicle.transports.kafka.letters import Letters
 from chronicle.transports.kafka.membership import Membership
 from chronicle.transports.kafka.pauses import Pauses
@@ -31,9 +32,7 @@ from chronicle.transports.kafka.problems import error_in
 from chronicle.transports.kafka.reports import BACK, DELETED, HELD_BACK, POLL_FAILED, Reports
 from chronicle.transports.kafka.states import KafkaEvent
 
-TURN: Final = (
-    0.05  # seconds that a poll waits, and so the longest that a commit or a letter waits for its turn
-)
+TURN: Final = 0.05  # seconds that a poll waits; a commit or a letter waits no longer for its turn
 SHORT: Final = 0.005  # … while letters wait for their confirmation
 READ_AHEAD: Final = 500  # records
 READ_AHEAD_BYTES: Final = 4_000_000
@@ -51,6 +50,7 @@ class Client:
         self,
         config: Mapping[str, Any],
         topic: str,
+        identity: Identity,
         assignment: Assignment,
         letters: Letters,
         notices: deque[Notice],
@@ -63,6 +63,7 @@ class Client:
         self.away_since: float | None = None
         self.reports = reports = Reports(notices, wake)
         self._topic = topic
+        self._identity = identity
         self._assignment = assignment
         self._letters = letters
         self._explain = explain
@@ -117,8 +118,10 @@ class Client:
                 self._turn()
         except KafkaException as error:
             self._fail(error_in(error))
-        except BaseException as error:  # a callback's, too; nobody else would learn of it
+        except Exception as error:  # a callback's, too; nobody else would learn of it
             self.failed = ClientFailed(f"the Kafka client has ended: {type(error).__name__}")
+        except:  # noqa: E722 - the client raises what is no exception when it refuses something in a callback
+            self.failed = ClientFailed("the Kafka client has ended: it refused what it was asked")
         finally:
             self.reports.wake()
             self._leave()
@@ -131,8 +134,10 @@ class Client:
             return
         self._commits.plan(self.consumer, now)
         held_back = self._hold_back(now) if self._assignment.holds_back else ()
-        if self.away_since is not None and now - self._probed >= PROBE:
+        if self.away_since is not None:
             self._probe(now)
+        elif self._identity.changed(now):
+            self._begin_all_anew()
         room = 0 if self._stopped else self._capacity - len(self.ready)
         if room > 0:
             self._full_since = None
@@ -163,12 +168,11 @@ class Client:
     def _take(self, first: Message, room: int) -> None:
         """Take in what the client has: records, words about a partition's end, and about trouble."""
         batch = [first, *(self.consumer.consume(room - 1, timeout=0) if room > 1 else ())]
-        was_empty = not self.ready
         largest = 1
         for message in batch:
             error = message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                self._trouble(error)
+                self._trouble(error, message)
                 continue
             part = self._assignment.part(message.partition())
             if part is None:
@@ -185,7 +189,7 @@ class Client:
                 largest = max(largest, len(message))
             self.ready.append(Came(part, message))
         self._capacity = max(1, min(READ_AHEAD, READ_AHEAD_BYTES // largest))
-        if was_empty and self.ready:
+        if self.ready:
             self.reports.wake()
 
     def _look_for_gap(self, part: Part, expected: int) -> None:
@@ -196,6 +200,15 @@ class Client:
         if gone > 0:
             text = f"partition {part.number}: up to {gone} records were deleted before they were read"
             self.reports.say(DELETED, logging.ERROR, text, partition=part.number, count=gone)
+
+    def _begin_all_anew(self) -> None:
+        """The topic was deleted and made anew, and nothing else tells: all of it is read."""
+        text = "the topic was deleted and made anew: it is read from its beginning"
+        self.reports.say(DELETED, logging.ERROR, text)
+        for part in self._assignment.parts():
+            self._assignment.renew(part)
+            with suppress(KafkaException):
+                self.consumer.seek(TopicPartition(self._topic, part.number, OFFSET_BEGINNING))
 
     def _begin_anew(self, part: Part) -> Part:
         """Offsets went back, and nobody asked for that: the topic was made anew, or truncated."""
@@ -234,6 +247,8 @@ class Client:
 
     def _probe(self, now: float) -> None:
         """No broker could be reached: is that still so?"""
+        if now - self._probed < PROBE:
+            return
         self._probed = now
         with suppress(KafkaException):
             self.consumer.list_topics(self._topic, timeout=PROBE)
@@ -242,7 +257,7 @@ class Client:
             self.reports.happened.append(KafkaEvent.RECOVERED)
             self.reports.say(BACK, logging.INFO, "the brokers are back")
 
-    def _trouble(self, error: KafkaError) -> None:
+    def _trouble(self, error: KafkaError, message: Message | None = None) -> None:
         """A poll failed; the next may not."""
         if error.fatal() or error.code() == KafkaError._FATAL:  # as a record, it comes without the flag
             self._fail(error)
@@ -251,6 +266,12 @@ class Client:
         refused = isinstance(problem, BrokerRefused)
         if refused and not self._assignment.known:
             self.failed = problem  # it has never worked, and no try would change that
+            return
+        if message is not None and (offset := message.offset()) is not None and offset >= 0:
+            number = message.partition()
+            text = f"partition {number} cannot be read at offset {offset}: {problem}"
+            facts = {"partition": number, "offset": offset}
+            self.reports.trouble(POLL_FAILED, logging.ERROR, text, (error.code(), number), **facts)
             return
         level = logging.ERROR if refused else logging.WARNING
         self.reports.trouble(POLL_FAILED, level, str(problem), error.code())
@@ -269,3 +290,4 @@ class Client:
             self._commits.now(self.consumer, self._assignment.parts())
             self.consumer.close()
         self._letters.close()
+        self._identity.close()

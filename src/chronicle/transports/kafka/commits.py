@@ -66,13 +66,15 @@ class Commits:
     def answered(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
         """The brokers' word about a commit."""
         commits, self._asked = self._asked, []
-        errors = {one.partition: one.error for one in partitions or ()}
+        answers = {one.partition: one for one in partitions or ()}
         worst = error
         for commit in commits:
-            failed = error or errors.get(commit.part.number)
-            if failed is None:
-                commit.done()
-            worst = worst or failed
+            answer = answers.get(commit.part.number)
+            # An answer that took very long may be about an earlier position.
+            if answer is not None and answer.offset == commit.position.offset:
+                worst = worst or answer.error
+                if error is None and answer.error is None:
+                    commit.done()
         if worst is not None:
             self._failed(worst)
             return

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 
 from chronicle.core.backoff import Backoff
 from chronicle.core.delivery import Delivery
@@ -32,9 +32,10 @@ from chronicle.transports.kafka.assignment import Assignment, Record
 from chronicle.transports.kafka.chatter import Chatter
 from chronicle.transports.kafka.choices import choices_of, dead_letter_topic
 from chronicle.transports.kafka.client import Client
+from chronicle.transports.kafka.identity import Identity
 from chronicle.transports.kafka.letters import Letters
-from chronicle.transports.kafka.offsets import bounds_of, place_group
-from chronicle.transports.kafka.problems import built, error_in, explained
+from chronicle.transports.kafka.offsets import LATEST, bounds_of, place_group
+from chronicle.transports.kafka.problems import built, explained
 from chronicle.transports.kafka.records import NAME
 from chronicle.transports.kafka.reports import COMMIT_FAILED
 from chronicle.transports.kafka.states import EVERYDAY, KAFKA, Kafka, KafkaEvent
@@ -105,10 +106,13 @@ class KafkaTransport:
             self.notices,
             self._was_confirmed,
         )
+        self._letters.prepare()
+        found = check_topics(connector, stopping, self.notices)
         config = consumer_config(self._address, connector.tls, connector.tag, self._choices.group)
         self._client = client = Client(
             config,
             topic,
+            Identity(connector, found.identity),
             self._assignment,
             self._letters,
             self.notices,
@@ -116,13 +120,10 @@ class KafkaTransport:
             self._explain,
             lambda settings: built(Consumer, settings, self._address, logger=chatter),
         )
-        self._letters.prepare()
-        numbers = check_topics(connector, stopping, self.notices)
-        try:
-            place_group(client.consumer, topic, numbers, self._choices.start)
-            depth = sum(one.waiting for one in bounds_of(client.consumer, topic, numbers))
-        except KafkaException as error:
-            raise self._explain(error_in(error)) from None
+        group, numbers = self._choices.group, found.partitions
+        with Admin(connector, stopping) as admin:
+            place_group(admin, topic, numbers, group, self._choices.start)
+            depth = sum(one.waiting for one in bounds_of(admin, topic, numbers, group))
         self.machine.fire(KafkaEvent.BUILD_OK)
         client.start()
         self._join(client, stopping)
@@ -208,14 +209,16 @@ class KafkaTransport:
         if client.ready:
             return False
         if self._admin is None:  # few runs ask
-            self._admin = Admin(self._connector, never)
-        numbers = assignment.numbers()
-        if not numbers:  # others have them, or they are on their way to us
-            return self._admin.is_done(self._connector.queue, self._choices.group, LOOK)
-        ends = self._admin.ends(self._connector.queue, numbers, LOOK)
-        if ends is None:
+            self._admin = Admin(self._connector, never, LOOK)
+        admin, topic, numbers = self._admin, self._connector.queue, assignment.numbers()
+        try:
+            if numbers:
+                return assignment.has_seen(admin.offsets(topic, numbers, LATEST)) and not client.ready
+            # Others have them, or they are on their way to us.
+            every = bounds_of(admin, topic, admin.topic(topic).partitions, self._choices.group)
+            return all(one.begin >= one.end for one in every)
+        except ChronicleError:
             return None
-        return assignment.has_seen(ends) and not client.ready
 
     def wake(self) -> None:
         self._waker.wake()

@@ -32,7 +32,7 @@ from chronicle.core.settlement import Settlement
 from chronicle.errors import CannotKeep
 from chronicle.transports.kafka.assignment import Record
 from chronicle.transports.kafka.problems import error_in
-from chronicle.transports.kafka.records import OFFSET, PARTITION, encoded, headers_of
+from chronicle.transports.kafka.records import OFFSET, PARTITION, encoded
 
 OURS: Final = frozenset((REASON, ATTEMPTS, QUEUE, CONSUMER, FIRST, LAST, PARTITION, OFFSET))
 REFUSED: Final = "dead_letter_refused"
@@ -126,10 +126,13 @@ class Letters:
 
     def _produce(self, settlement: Settlement, form: Form) -> bool:
         """Hand it to the client library; False when that is full."""
+        record: Record = settlement.delivery.handle
+        if record.part.over:  # somebody else has it by now, and decides
+            self._done(settlement)
+            return True
         alone = form is not Form.TOGETHER
         if (producer := self._producers.get(alone)) is None:
             producer = self._producers[alone] = self._make_producer(alone)
-        record: Record = settlement.delivery.handle
         message = record.message
 
         def reported(error: KafkaError | None, _message: Message) -> None:
@@ -138,16 +141,16 @@ class Letters:
             else:
                 self._refused(settlement, form, error)
 
-        headers = headers_of(message) or []
+        headers = dict(settlement.delivery.headers)
         if form is not Form.BARE:
-            headers = [(name, value) for name, value in headers if name not in OURS]
-            headers += encoded(self._death(settlement, record))
+            headers = {name: value for name, value in headers.items() if name not in OURS}
+            headers |= self._death(settlement, record)
         try:
             producer.produce(
                 self._topic,
                 value=message.value(),
                 key=message.key(),
-                headers=[*headers],
+                headers=[*encoded(headers)],
                 on_delivery=reported,
             )
         except BufferError:
@@ -157,7 +160,10 @@ class Letters:
         return True
 
     def _death(self, settlement: Settlement, record: Record) -> Mapping[str, Any]:
-        told = failed(settlement.delivery, settlement.verdict.reason, self._consumer, int(time() * 1000))
+        delivery, reason = settlement.delivery, settlement.verdict.reason
+        if delivery.envelope.fault:
+            reason += f"; {delivery.envelope.fault}, so this copy has none of them"
+        told = failed(delivery, reason, self._consumer, int(time() * 1000))
         return {**told, PARTITION: record.part.number, OFFSET: record.offset}
 
     def _done(self, settlement: Settlement) -> None:

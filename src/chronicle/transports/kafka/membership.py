@@ -25,12 +25,12 @@ from confluent_kafka import (
 from chronicle.transports.kafka.assignment import Assignment, Part
 from chronicle.transports.kafka.commits import Commits
 from chronicle.transports.kafka.letters import Letters
-from chronicle.transports.kafka.offsets import ANSWER_TIMEOUT
 from chronicle.transports.kafka.pauses import Pauses
 from chronicle.transports.kafka.problems import error_in
 from chronicle.transports.kafka.reports import ASSIGNED, LOST, REVOKED, Reports
 
 GRACE: Final = 20.0  # seconds that syncers may still take when their partition is taken away
+ANSWER: Final = 10.0  # seconds that the brokers have to say what is committed
 LOOK: Final = 0.05  # seconds between two looks at the dead letters meanwhile
 POLL_INTERVAL: Final = 300_000  # milliseconds, librdkafka's default
 
@@ -77,7 +77,7 @@ class Membership:
     def _committed(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The same with what is committed for them."""
         try:
-            return consumer.committed(partitions, timeout=ANSWER_TIMEOUT)
+            return consumer.committed(partitions, timeout=ANSWER)
         except KafkaException as error:
             self._trouble(error_in(error))
             # The client asks again where to begin; only what is settled beyond that is done once more.

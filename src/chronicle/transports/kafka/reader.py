@@ -33,7 +33,7 @@ from chronicle.transports.kafka.chatter import Chatter
 from chronicle.transports.kafka.choices import choices_of
 from chronicle.transports.kafka.ledger import Ledger
 from chronicle.transports.kafka.metadata import Position, read
-from chronicle.transports.kafka.offsets import Bounds, bounds_of, offsets_at, time_of
+from chronicle.transports.kafka.offsets import Bounds, bounds_of, offsets_at
 from chronicle.transports.kafka.problems import Witness, built, error_in
 from chronicle.transports.kafka.records import NAME, delivery_of
 from chronicle.transports.seam import Closing, Connector, Outgoing, Reading
@@ -67,7 +67,7 @@ class Part:
     def __init__(self, bounds: Bounds, begin: int, position: Position | None) -> None:
         self.number = bounds.partition
         self.begin = begin
-        self.end = bounds.end or 0
+        self.end = bounds.end
         self.over = begin >= self.end  # nothing more comes
         self.waiting: deque[Message] = deque()
         self.known = position  # what the group had committed when we last knew
@@ -139,28 +139,26 @@ class KafkaReader:
             self._address,
             logger=Chatter(self._address, self.notices),
         )
+        parts = self._look(self._admin, topic, numbers)
+        self.present = sum(waiting for _, waiting in parts)
+        self._reset(part for part, _ in parts)
         try:
-            parts = self._look(consumer, topic, numbers)
-            self.present = sum(waiting for _, waiting in parts)
-            self._reset(part for part, _ in parts)
             consumer.assign(
                 [TopicPartition(topic, part.number, part.begin) for part, _ in parts if not part.over]
             )
         except KafkaException as exception:
             raise self._problem(exception) from None
 
-    def _look(self, consumer: Consumer, topic: str, numbers: Sequence[int]) -> list[tuple[Part, int]]:
+    def _look(self, admin: Admin, topic: str, numbers: Sequence[int]) -> list[tuple[Part, int]]:
         """The partitions, and how many wait in each, at most."""
-        every = bounds_of(consumer, topic, numbers)
+        every = bounds_of(admin, topic, numbers, self._choices.group)
         if self._choices.start is None:
             return [(Part(bounds, bounds.begin, bounds.position), bounds.waiting) for bounds in every]
-        begins = offsets_at(consumer, topic, numbers, time_of(self._choices.start))
-        parts = []
-        for bounds in every:
-            end, begin = bounds.end or 0, begins[bounds.partition]
-            begin = end if begin < 0 else begin  # nothing is that young
-            parts.append((Part(bounds, begin, None), max(0, end - begin)))
-        return parts
+        begins = offsets_at(admin, topic, numbers, self._choices.start)
+        return [
+            (Part(bounds, begins[bounds.partition], None), max(0, bounds.end - begins[bounds.partition]))
+            for bounds in every
+        ]
 
     def read(self, room: int, timeout: float) -> Sequence[Delivery] | None:
         if self._done or self._consumer is None:
@@ -282,7 +280,8 @@ class KafkaReader:
         self._tell_forgotten(positions)
 
     def _settle(self, part: Part, committed: Position | None, removed: Sequence[int]) -> None:
-        if committed is not None and committed != part.known:
+        # What lies beyond the end is of a topic that was made anew, as at the opening.
+        if committed is not None and committed != part.known and committed.offset <= part.end:
             part.ledger.unite(*committed)
         for offset in removed:
             part.ledger.settle(offset)

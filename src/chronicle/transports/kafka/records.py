@@ -75,7 +75,8 @@ def headers_of(message: Message) -> Headers | None:
     """The headers as they came; None when the client cannot decode them, as with a name that is not UTF-8."""
     try:
         return list(message.headers() or ())  # type: ignore[arg-type]  # of what came, it is this list
-    except Exception:  # the client raises whatever it meets
+    except Exception:  # the client raises whatever it meets …
+        message.set_headers([])  # … and keeps half of a list, at which a second look ends the process
         return None
 
 

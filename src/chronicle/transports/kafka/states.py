@@ -152,7 +152,7 @@ def settled(machine: Machine) -> None:
 
 def happened(machine: Machine, event: KafkaEvent) -> None:
     """What the client's thread has seen, as far as it means anything in this state."""
-    if machine.can(event):
+    if machine.state != Kafka.DRAINING and machine.can(event):
         machine.fire(event)
 
 

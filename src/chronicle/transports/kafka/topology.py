@@ -75,10 +75,8 @@ def make_topics(connector: Connector, stopping: Callable[[], bool] = never) -> t
     return (main, _done(made_main)), (letters, _done(made_letters))
 
 
-def check_topics(
-    connector: Connector, stopping: Callable[[], bool], notices: deque[Notice]
-) -> tuple[int, ...]:
-    """Check that a consumer finds what it needs; the numbers of the topic's partitions.
+def check_topics(connector: Connector, stopping: Callable[[], bool], notices: deque[Notice]) -> Topic:
+    """Check that a consumer finds what it needs; the topic as it is.
 
     What an operator should know about it goes to `notices`. Raises NoSuchQueue when a topic is missing,
     BrokerRefused when this user may not use one, BrokerUnreachable when there is no answer.
@@ -101,7 +99,7 @@ def check_topics(
         _check_right(where, there[dead_letters], AclOperation.WRITE, "write to")
         admin.check_group(choices_of(connector.choices, queue).group)
         notices.extend(_doubts(queue, dead_letters, admin.settings((queue, dead_letters))))
-    return there[queue].partitions
+    return there[queue]
 
 
 def check_target(connector: Connector, stopping: Callable[[], bool] = never) -> int | None:
