@@ -130,6 +130,7 @@ class InLanes:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.live, self.shares, self.misses_queues = broker.live, broker.shares, broker.misses_queues
+        self.reconnects = broker.reconnects
         self.new_queue, self.publish, self.dead_letters = (
             broker.new_queue,
             broker.publish,

@@ -17,25 +17,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self
+from typing import ClassVar, Final, Self
 from urllib.parse import quote
 
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import NewTopic
 
+from support import kafka_rights as rights
 from support.certs import Certs, make_certs
 from support.kafka_properties import SETTINGS, Seat, login_settings, new_cluster, tls_settings
 from support.ports import free_ports
@@ -183,7 +172,7 @@ class KafkaServer:
                 found = admin.list_topics(timeout=2.0)
                 if OFFSETS not in found.topics:
                     # Kafka makes it when the first group asks, which then waits for seconds.
-                    _done(
+                    rights.done(
                         admin.create_topics([NewTopic(OFFSETS, 1, self.topics.replication, config=COMPACT)])
                     )
             with self.topics.consumer("chronicle.test.first") as consumer:
@@ -234,7 +223,7 @@ class KafkaServer:
                 self._end(signal.SIGKILL)
                 raise RuntimeError(f"Kafka was not ready after {timeout:g} s; its last lines:\n{tail}")
             time.sleep(0.05)
-        self._write_users()
+        rights.write_users(self.topics, self.users)
 
     def stop(self) -> None:
         """Stop the server in good order (TERM); its data stays."""
@@ -263,35 +252,13 @@ class KafkaServer:
         self.restore_network()
         self.topics.clear()
 
-    def allow(
-        self, user: str, *operations: str, topic: str = "", group: str = "", transaction: str = ""
-    ) -> None:
-        """Let a user do this, for example READ and DESCRIBE, with what is named; a star names all."""
-        named = {
-            ResourceType.TOPIC: topic,
-            ResourceType.GROUP: group,
-            ResourceType.TRANSACTIONAL_ID: transaction,
-        }
-        rules = [
-            AclBinding(
-                kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*",
-                AclOperation[operation], AclPermissionType.ALLOW,
-            )
-            for kind, name in named.items() if name
-            for operation in operations
-        ]  # fmt: skip
-        with self.topics.admin() as admin:
-            _done(admin.create_acls(rules))
+    def allow(self, user: str, *operations: str, **named: str) -> None:
+        """Let a user do this, for example READ and DESCRIBE, with what is named (rights.allow)."""
+        rights.allow(self.topics, user, *operations, **named)
 
     def forbid(self, user: str) -> None:
         """Take back all that was allowed to a user."""
-        anything: Any = None
-        everything = AclBindingFilter(
-            ResourceType.ANY, anything, ResourcePatternType.ANY, f"User:{user}", anything,
-            AclOperation.ANY, AclPermissionType.ANY,
-        )  # fmt: skip
-        with self.topics.admin() as admin:
-            _done(admin.delete_acls([everything]))
+        rights.forbid(self.topics, user)
 
     def logs(self) -> list[Path]:
         """The files the server has written to."""
@@ -330,16 +297,6 @@ class KafkaServer:
         if done.returncode:
             shutil.rmtree(self.folder / "data", ignore_errors=True)
             raise RuntimeError(f"Kafka ended while starting:\n{done.stderr.strip() or done.stdout.strip()}")
-
-    def _write_users(self) -> None:
-        """Write down the users for SCRAM; those for PLAIN are in the settings."""
-        with self.topics.admin() as admin:
-            # Kafka takes one mechanism of a user at a time.
-            for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-                how = ScramCredentialInfo(mechanism, 4096)
-                for user, password in self.users.items():
-                    wanted = UserScramCredentialUpsertion(user, how, password.encode())
-                    _done(admin.alter_user_scram_credentials([wanted]))
 
     def _dismiss_guard(self) -> None:
         guard, self._guard = self._guard, None
@@ -410,8 +367,3 @@ class KafkaServer:
         # A file of properties has the escapes of JSON.
         lines = [f"{key}={json.dumps(value)[1:-1]}\n" for key, value in (conf | settings).items()]
         (self.folder / "server.properties").write_text("".join(lines))
-
-
-def _done(answers: Mapping[Any, Future[Any]]) -> None:
-    for answer in answers.values():
-        answer.result(ANSWER_TIMEOUT)

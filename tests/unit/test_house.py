@@ -67,8 +67,9 @@ THREADS: Final = frozenset({"_thread", "asyncio", "concurrent", "multiprocessing
 THREAD_ROOMS: Final = frozenset({"workers", "engine", "cli"})
 # Foreign threads call these rooms, so they may guard what they share; they may not start a thread.
 GUARDED_ROOMS: Final = frozenset({"telemetry", "syncers"})
-# But for three: one waits for a terminal's reader so that nobody else does; one polls a client whose callbacks
-# wait for syncers, which the pump must not, and shares a lock with it; one closes a client that may not answer.
+# But for three: one waits for a terminal's reader so that nobody else does; one polls a client whose
+# callbacks wait for syncers, which the pump must not, and shares a lock with it; one closes a client that may
+# not answer.
 STARTS_A_THREAD: Final = frozenset(
     {
         "chronicle/telemetry/way_out.py",
