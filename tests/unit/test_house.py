@@ -67,13 +67,15 @@ THREADS: Final = frozenset({"_thread", "asyncio", "concurrent", "multiprocessing
 THREAD_ROOMS: Final = frozenset({"workers", "engine", "cli"})
 # Foreign threads call these rooms, so they may guard what they share; they may not start a thread.
 GUARDED_ROOMS: Final = frozenset({"telemetry", "syncers"})
-# But for two: one waits for a terminal's reader so that nobody else does; the other polls a client whose
-# callbacks wait for syncers, which the pump must not. Where the second meets the pump, a lock is needed.
+# But for three: one waits for a terminal's reader so that nobody else does; one polls a client whose callbacks
+# wait for syncers, which the pump must not; where that meets the pump, a lock is needed. The third closes a
+# client that would wait for a frozen broker without end.
 STARTS_A_THREAD: Final = frozenset(
     {
         "chronicle/telemetry/way_out.py",
         "chronicle/transports/kafka/client.py",
         "chronicle/transports/kafka/assignment.py",
+        "chronicle/transports/kafka/group_offsets.py",
     }
 )
 GUARDS: Final = frozenset({"Condition", "Lock", "RLock", "local"})
