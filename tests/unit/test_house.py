@@ -67,9 +67,9 @@ THREADS: Final = frozenset({"_thread", "asyncio", "concurrent", "multiprocessing
 THREAD_ROOMS: Final = frozenset({"workers", "engine", "cli"})
 # Foreign threads call these rooms, so they may guard what they share; they may not start a thread.
 GUARDED_ROOMS: Final = frozenset({"telemetry", "syncers"})
-# But for three: one waits for a terminal's reader so that nobody else does; one polls a client whose callbacks
-# wait for syncers, which the pump must not; where that meets the pump, a lock is needed. The third closes a
-# client that would wait for a frozen broker without end.
+# But for three: one waits for a terminal's reader so that nobody else does; one polls a client whose
+# callbacks wait for syncers, which the pump must not, and where it meets the pump, a lock is needed; one
+# closes a client that would wait for a frozen broker without end.
 STARTS_A_THREAD: Final = frozenset(
     {
         "chronicle/telemetry/way_out.py",
