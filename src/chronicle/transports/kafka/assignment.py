@@ -59,6 +59,11 @@ class Part:
         self.settled = 0  # records …
         self.safe = 0  # … of which the brokers know
 
+    def reached(self, offset: int) -> None:
+        """It ends here. Everything below has come; what is missing is a marker, or was compacted."""
+        self.ledger.reached(offset)
+        self.end = offset
+
 
 # What the client brought: a record, or the word that a partition ends here; a named tuple costs thrice.
 Came: TypeAlias = tuple[Part, Message]
@@ -180,14 +185,22 @@ class Assignment:
                     continue
                 offset: int = message.offset()  # type: ignore[assignment]  # of what was fetched
                 if message.error() is not None:
-                    # Everything below has come; what is missing is a marker, or was compacted.
-                    ledger.reached(offset)
-                    part.end = offset
+                    part.reached(offset)
                 elif ledger.deliver(offset):
                     part.begun = True
                     record = part.open[offset] = Record(part, message, offset, now)
                     out.append(delivery_of(message, topic, record))
         return out
+
+    def pass_ends(self, ready: deque[Came]) -> None:
+        """Take in the words about ends that no record comes before."""
+        with self._lock:
+            while ready and ready[0][1].error() is not None:
+                part, message = came = ready.popleft()
+                if part.held_back:
+                    part.kept.append(came)
+                elif not part.over:
+                    part.reached(message.offset() or 0)
 
     def settle(self, record: Record) -> bool:
         """Its offset counts as done; False if it is not ours any more."""
@@ -201,12 +214,16 @@ class Assignment:
                 self._settled.notify_all()
         return True
 
-    def leave(self, record: Record) -> None:
-        """It is not handled here: its offset stays uncommitted, and it comes again to whoever is next."""
+    def leave(self, record: Record) -> bool:
+        """It is not handled here: its offset stays uncommitted, and it comes again to whoever is next.
+
+        False if it is not ours any more.
+        """
         with self._lock:
             record.rest()
             if record.part.closing:
                 self._settled.notify_all()
+            return not record.part.over
 
     def let_go_on(self, ready: deque[Came]) -> None:
         """Give back to `ready` what was kept of partitions whose span is narrow again."""

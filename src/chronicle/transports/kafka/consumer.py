@@ -184,8 +184,7 @@ class KafkaTransport:
             if action is Action.ACK or action is Action.DROP:
                 settlement.fate = Fate.DONE if assignment.settle(record) else Fate.STALE
             elif action is Action.LEAVE:
-                assignment.leave(record)
-                settlement.fate = Fate.DONE
+                settlement.fate = Fate.DONE if assignment.leave(record) else Fate.STALE
             elif action is Action.DEAD_LETTER and self._letters is not None and not record.part.over:
                 self._letters.send(settlement)
                 continue
@@ -209,6 +208,7 @@ class KafkaTransport:
         client, assignment = self._client, self._assignment
         if client is None or not assignment.known:
             return None
+        assignment.pass_ends(client.ready)
         if client.ready:
             return False
         if self._admin is None:  # few runs ask
