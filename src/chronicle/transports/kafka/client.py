@@ -287,6 +287,7 @@ class Client:
         """Commit, and leave the group. In here, so that nobody waits for brokers that are away."""
         self._membership.ending = True
         with suppress(Exception):  # what it could not commit is counted, and told by whoever closes
+            self._commits.await_answer(self.consumer)
             self._commits.now(self.consumer, self._assignment.parts())
             self.consumer.close()
         self._letters.close()

@@ -28,6 +28,8 @@ from chronicle.transports.kafka.states import KafkaEvent
 EVERY: Final = 0.2  # seconds
 AGAIN: Final = 1.0  # seconds between commits that fail
 ANSWER: Final = 30.0  # seconds after which the answer to a commit is no longer expected
+LAST: Final = 2.0  # seconds that the last commit waits for the answer to the one before
+LOOK: Final = 0.01
 NO_ROOM: Final = 0
 # The group was being shared out when the commit was asked for; the next one may be heard.
 SHARING: Final = (
@@ -92,6 +94,12 @@ class Commits:
             self._reports.happened.append(KafkaEvent.COMMIT_ERR)
             text = f"offsets could not be committed: {error.str()}; trying again"
             self._reports.trouble(COMMIT_FAILED, logging.WARNING, text, tries=self._failures)
+
+    def await_answer(self, consumer: Consumer) -> None:
+        """Wait a moment for what was asked: sent again after a cut, it might overtake what comes next."""
+        until = monotonic() + LAST
+        while self._asked and monotonic() < until:
+            consumer.poll(LOOK)  # what it brings comes again
 
     def now(self, consumer: Consumer, parts: Sequence[Part]) -> None:
         """Commit these, and all that is ours, and wait for the answer; of these, a failure is told."""
