@@ -29,7 +29,7 @@ from chronicle.errors import ChronicleError, ConnectionLost
 from chronicle.transports.kafka import states
 from chronicle.transports.kafka.address import address_of, consumer_config, producer_config
 from chronicle.transports.kafka.admin import Admin
-from chronicle.transports.kafka.assignment import Assignment, Record
+from chronicle.transports.kafka.assignment import SPAN, Assignment, Record
 from chronicle.transports.kafka.chatter import Chatter
 from chronicle.transports.kafka.choices import choices_of, dead_letter_topic
 from chronicle.transports.kafka.client import Client
@@ -48,7 +48,9 @@ from chronicle.transports.waker import Waker
 LOOK: Final = 2.0  # seconds that a look at the ends of the partitions may take
 JOIN: Final = 10.0  # seconds that opening waits for partitions; a group that is being shared out takes longer
 CLOSE: Final = {Closing.SETTLED: 5.0, Closing.DEADLINE: 1.0, Closing.LOST: 1.0}  # seconds for the last commit
-PARKED: Final = 1000  # records that wait here for their key or their next try, and leave room for others
+# Records that wait here for their key or their next try, and leave room for others: more than one partition
+# brings beyond its oldest record, so that no single key keeps other partitions from going on.
+PARKED: Final = 2 * SPAN
 VANISHED: Final = 3000  # milliseconds after which a dead-letter topic that is gone is told
 LARGEST: Final = 1_000_000_000  # bytes; the brokers say what is too large
 
