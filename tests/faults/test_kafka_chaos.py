@@ -100,7 +100,7 @@ def live_through(
         crowd.go_home()
     assert commits.steps_back() == []
     assert commits.premature() == []
-    assert crowd.said("records_deleted") == []
+    assert crowd.said("kafka.records_deleted") == []
     allowance = crowd.allowance(commits)
     report = campaign.report()
     met = f"{len(crowd.killed)} killed, {len(crowd.left)} left in good order"

@@ -113,7 +113,7 @@ def test_a_header_whose_name_is_no_text_harms_nobody(kafka: Kafka, stage: TopicS
     (letter,) = stage.dead_letters()
     assert letter.value == b'{"ok": false}'
     assert set(dict(letter.headers)) == OURS
-    assert "offset 0 of partition 0" in process.lines("dead_letter_headers_lost")[0]["text"]
+    assert "offset 0 of partition 0" in process.lines("kafka.dead_letter_headers_lost")[0]["text"]
     assert stage.committed() == 2
     assert "Traceback" not in process.stderr
 

@@ -107,7 +107,7 @@ def test_a_slow_network_is_no_fault(kafka: Kafka, chronicle: StartChronicle, tmp
     campaign.wait_all_ended()
     stop(process)
     server.restore_network()
-    assert len(process.lines("partitions_assigned")) == 1
+    assert len(process.lines("kafka.partitions_assigned")) == 1
     assert not process.lines("consumer_poll_failed")
     report = campaign.report()
     assert (report.lost, report.unexpected, report.queued, report.repeats) == ([], [], (), 0)

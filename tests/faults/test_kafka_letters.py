@@ -114,7 +114,7 @@ def test_a_place_for_letters_that_vanishes_is_waited_for(stage: TopicStage) -> N
     wait_for(lambda: stage.committed() == 1, 30, "the first letter", every=0.1)
     stage.topics.delete(stage.dead)
     stage.publish({"ok": False}, {"ok": True})
-    process.wait_for_line("dead_letter_refused", 45)
+    process.wait_for_line("kafka.dead_letter_refused", 45)
     wait_for(lambda: len(stage.calls()) == 3, 30, "the others")
     time.sleep(0.5)
     assert stage.committed() == 1
@@ -142,7 +142,7 @@ def test_a_right_that_is_taken_back_is_told(
     server.allow("crm", "READ", "DESCRIBE", topic=stage.topic)
     server.allow("crm", "READ", group=stage.group)
     stage.publish({"ok": False})
-    process.wait_for_line("dead_letter_refused", 45)
+    process.wait_for_line("kafka.dead_letter_refused", 45)
     assert stage.committed() in (None, 0)
     server.allow("crm", "WRITE", "DESCRIBE", topic=stage.dead)
     wait_for(lambda: stage.committed() == 1, 45, "the letter", every=0.1)

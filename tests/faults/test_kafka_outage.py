@@ -87,7 +87,7 @@ def test_consumers_outlive_a_server_that_goes_in_the_middle_of_work(
     time.sleep(1.0)
     assert process.running
     server.start()
-    process.wait_for_line("brokers_back")
+    process.wait_for_line("kafka.brokers_back")
     campaign.send(20)
     finish(campaign, process, server)
     assert ("Reconnecting", "Polling") in states(process)
@@ -118,7 +118,7 @@ def test_an_outage_is_told_in_few_words_and_its_end_is_noticed(
     began = time.monotonic()
     campaign.wait_all_ended()
     assert time.monotonic() - began < SOON
-    process.wait_for_line("brokers_back")
+    process.wait_for_line("kafka.brokers_back")
     finish(campaign, process, server)
     between = process.lines()[said:away]
     assert {line["event"] for line in between} <= {"kafka.client", "kafka_trigger.state_change"}

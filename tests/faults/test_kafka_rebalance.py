@@ -114,9 +114,9 @@ def test_a_syncer_longer_than_the_poll_interval_causes_no_rebalance(
     send_to_all(campaign, 600)
     campaign.wait_all_ended(60)
     stop(slow)
-    assert len(slow.lines("partitions_assigned")) == 1
-    assert not slow.lines("partitions_revoked")
-    assert not slow.lines("partitions_lost")
+    assert len(slow.lines("kafka.partitions_assigned")) == 1
+    assert not slow.lines("kafka.partitions_revoked")
+    assert not slow.lines("kafka.partitions_lost")
     assert not slow.lines("consumer_poll_failed")
     assert set(campaign.started().values()) == {1}
     assert_all_is_settled(campaign)
@@ -138,13 +138,13 @@ def test_a_member_that_stood_still_commits_nothing_of_what_it_lost(
         wait_for(lambda: sum(campaign.started().values()) == 8, 30, "the other one to take over")
         frozen.signal(signal.SIGCONT)
         wait_for(lambda: sum(campaign.ended().values()) == 4, 3, "the late ends")
-        frozen.wait_for_line("partitions_lost")
+        frozen.wait_for_line("kafka.partitions_lost")
         wait_for(lambda: sum(campaign.ended().values()) == 8, 30, "the other one's ends")
         wait_for(lambda: held(frozen) and held(other), 30, "a share for both")
         send_to_all(campaign, 5)
         campaign.wait_all_ended()
         stop(frozen, other)
-    assert len(frozen.lines("partitions_lost")) == 1
+    assert len(frozen.lines("kafka.partitions_lost")) == 1
     assert commits.steps_back() == []
     assert commits.premature(range(4), other.pid) == []
     assert commits.premature() == []

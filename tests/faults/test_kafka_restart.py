@@ -71,7 +71,7 @@ def test_a_stop_while_the_group_waits_for_a_dead_member_is_bounded_and_told(
     )  # fmt: skip
     members = [campaign.consume(chronicle, *options) for _ in range(2)]
     for process in members:
-        process.wait_for_line("partitions_assigned")
+        process.wait_for_line("kafka.partitions_assigned")
     wait_for(lambda: all(len(held(process)) == 2 for process in members), 20, "two partitions each")
     dead, stopped = members
     dead.kill()

@@ -96,7 +96,7 @@ def test_records_deleted_before_they_were_read_are_told(
     topics_of(campaign).delete_records(campaign.queue, {0: 30})
     process = campaign.consume(chronicle, *ONCE)
     assert process.wait() == 0
-    (told,) = process.lines("records_deleted")
+    (told,) = process.lines("kafka.records_deleted")
     assert (told["level"], told["partition"], told["count"]) == ("error", 0, 20)
     assert campaign.report(patience=0).lost == gone
 
@@ -113,12 +113,12 @@ def test_records_deleted_while_the_consumer_is_behind_are_told(
     time.sleep(2.5)  # after a second without room the partition is paused
     topics_of(campaign).delete_records(campaign.queue, {0: 3000})
     gate.touch()
-    told = process.wait_for_line("records_deleted")
+    told = process.wait_for_line("kafka.records_deleted")
     wait_for(lambda: set(range(3000, 4000)) <= set(campaign.ended()), 30, "what is left")
     handled = len(campaign.ended()) - 1000
     stop(process)
     assert (told["level"], told["count"]) == ("error", 3000 - handled)
-    assert len(process.lines("records_deleted")) == 1
+    assert len(process.lines("kafka.records_deleted")) == 1
     assert set(campaign.started().values()) == {1}
 
 

@@ -60,7 +60,7 @@ def test_a_stuck_record_holds_back_its_own_partition_only(transport: KafkaTransp
     places = [place(one) for one in came]
     assert sum(partition == 1 for partition, _ in places) == RECORDS
     assert max(offset for partition, offset in places if partition == 0) == SPAN - 1
-    (told,) = [notice for notice in transport.notices if notice.event == "partition_held_back"]
+    (told,) = [notice for notice in transport.notices if notice.event == "kafka.partition_held_back"]
     assert told.facts["partition"] == 0
     assert 0 <= told.facts["age_s"] <= 4
     (stuck,) = [one for one in came if place(one) == (0, 0)]

@@ -9,8 +9,8 @@ def held(process: ChronicleProcess) -> set[int]:
     """The partitions that it has, as it told them."""
     now: set[int] = set()
     for line in process.lines():
-        if line.get("event") == "partitions_assigned":
+        if line.get("event") == "kafka.partitions_assigned":
             now |= set(line["partitions"])
-        elif line.get("event") in ("partitions_revoked", "partitions_lost"):
+        elif line.get("event") in ("kafka.partitions_revoked", "kafka.partitions_lost"):
             now -= set(line["partitions"])
     return now

@@ -35,8 +35,8 @@ from chronicle.transports.kafka.problems import error_in
 from chronicle.transports.kafka.records import OFFSET, PARTITION, encoded, headers_of
 
 OURS: Final = frozenset((REASON, ATTEMPTS, QUEUE, CONSUMER, FIRST, LAST, PARTITION, OFFSET))
-REFUSED: Final = "dead_letter_refused"
-HEADERS_LOST: Final = "dead_letter_headers_lost"
+REFUSED: Final = "kafka.dead_letter_refused"
+HEADERS_LOST: Final = "kafka.dead_letter_headers_lost"
 AGAIN: Final = Backoff(0.5, 30.0)
 PAUSE: Final = 1.0  # seconds between two lines about letters that were not taken
 REPORTS: Final = 1.0  # seconds for the last reports of a producer that cannot go on

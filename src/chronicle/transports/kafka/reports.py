@@ -17,12 +17,12 @@ REMIND: Final = 60.0  # seconds between two words about the same trouble
 
 POLL_FAILED: Final = "consumer_poll_failed"
 COMMIT_FAILED: Final = "offset_commit_failed"
-BACK: Final = "brokers_back"
-ASSIGNED: Final = "partitions_assigned"
-REVOKED: Final = "partitions_revoked"
-LOST: Final = "partitions_lost"
-DELETED: Final = "records_deleted"
-HELD_BACK: Final = "partition_held_back"
+BACK: Final = "kafka.brokers_back"
+ASSIGNED: Final = "kafka.partitions_assigned"
+REVOKED: Final = "kafka.partitions_revoked"
+LOST: Final = "kafka.partitions_lost"
+DELETED: Final = "kafka.records_deleted"
+HELD_BACK: Final = "kafka.partition_held_back"
 
 
 class Reports:
