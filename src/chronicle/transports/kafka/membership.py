@@ -71,7 +71,7 @@ class Membership:
             consumer.assign(starts)
         numbers = [part.number for part, _ in placed]
         self._pauses.begin(consumer, numbers)
-        self._reports.partitions(ASSIGNED, logging.INFO, "assigned", numbers)
+        self._tell(ASSIGNED, logging.INFO, "assigned", numbers)
         self._reports.wake()
 
     def _committed(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
@@ -94,7 +94,7 @@ class Membership:
         if not self.ending:
             text = f"taken away; {left} in work come again elsewhere" if left else "taken away"
             level = logging.WARNING if left else logging.INFO
-            self._reports.partitions(REVOKED, level, text, numbers)
+            self._tell(REVOKED, level, text, numbers)
 
     def _wait_for_begun(self, parts: Sequence[Part]) -> int:
         """Wait for what has begun; how many have not finished in time."""
@@ -110,7 +110,10 @@ class Membership:
         self._assignment.remove(self._assignment.close(numbers))
         self._unassign(consumer, partitions)
         text = "lost: somebody else may have them already"
-        self._reports.partitions(LOST, logging.WARNING, text, numbers)
+        self._tell(LOST, logging.WARNING, text, numbers)
+
+    def _tell(self, event: str, level: int, text: str, numbers: Sequence[int]) -> None:
+        self._reports.partitions(event, level, text, numbers, held=len(self._assignment.numbers()))
 
     def _unassign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._pauses.forget([one.partition for one in partitions])

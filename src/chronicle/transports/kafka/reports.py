@@ -50,9 +50,10 @@ class Reports:
         """That trouble is over: when it comes again it is told at once."""
         self._told.pop(f"{event} {which}", None)
 
-    def partitions(self, event: str, level: int, text: str, numbers: Sequence[int]) -> None:
-        """What became of these partitions."""
+    def partitions(self, event: str, level: int, text: str, numbers: Sequence[int], held: int) -> None:
+        """What became of these partitions, and whether this consumer still has any (R-002-38)."""
         if numbers:
             named = ", ".join(map(str, sorted(numbers)))
             word = "partition" if len(numbers) == 1 else "partitions"
-            self.say(event, level, f"{word} {named}: {text}", partitions=sorted(numbers))
+            facts = {"partitions": sorted(numbers), "consumer_count": int(held > 0)}
+            self.say(event, level, f"{word} {named}: {text}", **facts)
