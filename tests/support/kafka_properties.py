@@ -59,8 +59,8 @@ class Seat:
 
 
 def new_cluster() -> str:
-    """The name of a cluster, as Kafka spells it."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """The name of a cluster, as Kafka spells it; with a dash first, its own tools take it for an option."""
+    return base64.urlsafe_b64encode(b"c" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
 
 
 def tls_settings(certs: Certs, *, client_certs: bool, wrong_host: bool) -> dict[str, str]:

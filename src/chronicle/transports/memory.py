@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Sized
 from itertools import count, islice
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
@@ -27,6 +27,13 @@ from chronicle.transports.seam import Closing, Promises
 from chronicle.transports.waker import Waker
 
 NEVER: Final = float("inf")
+
+
+class Handle(NamedTuple):
+    """The handle of what was handed out: a number of its own every time, and what the source put there."""
+
+    number: int
+    source: Any
 
 
 class MemoryTransport:
@@ -55,7 +62,7 @@ class MemoryTransport:
         self._ready: deque[Delivery] = deque()
         self._later: list[tuple[float, int, Delivery]] = []
         self._order = count()
-        self._held: dict[int, Delivery] = {}
+        self._held: dict[Handle, Delivery] = {}
         self._stopped = False
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
@@ -74,13 +81,16 @@ class MemoryTransport:
             taking = room > 0 and not self._stopped
             if taking and (taken := self._take(room)):
                 for delivery in taken:
-                    delivery.handle = next(self._order)
+                    delivery.handle = self._handle(delivery.handle)
                     self._held[delivery.handle] = delivery
                 return taken
             left = deadline - time.monotonic()
             due = self._later[0][0] - self._clock() if taking and self._later else NEVER
             if self._waker.wait(min(left, due)) or left <= 0:
                 return ()
+
+    def _handle(self, before: Any) -> Handle:
+        return Handle(next(self._order), before.source if isinstance(before, Handle) else before)
 
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
         """Carry the verdicts out; all are final at once."""
