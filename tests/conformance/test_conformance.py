@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,9 +12,8 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate
 from chronicle.errors import BrokerRefused, ConnectionLost
-from chronicle.transports.lanes import Lanes
 from chronicle.transports.seam import Closing, DeadLetterKeeper, Transport
-from conformance.harness import BY_CONTACT, Broker, InLanes, opened, settle, verdict
+from conformance.harness import PATIENCE, Broker, nothing_comes, opened, settle, take, verdict
 from support.waiting import wait_for
 
 Consume = Callable[[str], Transport]
@@ -27,23 +25,6 @@ BODIES = {
     "nul bytes": b"\0\0a\0",
     "1 MiB": bytes(range(256)) * 4096,
 }
-PATIENCE = 20.0
-
-
-def take(transport: Transport, wanted: int, room: int = 0) -> list[Delivery]:
-    """Receive until so many are here, with room for no more, or for so many; fails when they do not come."""
-    got: list[Delivery] = []
-
-    def enough() -> bool:
-        got.extend(transport.receive((room or wanted) - len(got), 0.05))
-        return len(got) >= wanted
-
-    wait_for(enough, PATIENCE, f"{wanted} deliveries", every=0)
-    return got
-
-
-def nothing_comes(transport: Transport, room: int = 10, turns: int = 6) -> bool:
-    return not any(transport.receive(room, 0.05) for _ in range(turns))
 
 
 def test_delivers_in_order_and_byte_for_byte(broker: Broker, consume: Consume) -> None:
@@ -352,44 +333,6 @@ def test_verdicts_that_a_loss_overtook_are_carried_out_once(broker: Broker, cons
     opened(transport)
     assert nothing_comes(transport)
     assert broker.dead_letters(queue) == [b"dead"]
-
-
-def test_a_lane_is_handled_in_order_through_its_retries(broker: Broker) -> None:
-    """D-23: whatever the broker does with a requeue, the next of a lane waits for it; others do not."""
-    queue = broker.new_queue()
-    names = ["one", "one", "two", "", "one"]
-    contacts = [{"contactRef": name} if name else None for name in names]
-    bodies = [json.dumps({"n": n, "contact": contact}).encode() for n, contact in enumerate(contacts)]
-    broker.publish(queue, bodies)
-    transport = broker.make_transport(queue)
-    if not isinstance(transport, Lanes):
-        transport = Lanes(transport, BY_CONTACT)
-    elif not isinstance(broker, InLanes):
-        pytest.skip("this broker has an order of its own")
-    opened(transport)
-    first, two, free = take(transport, 3, room=10)
-    assert [one.body for one in (first, two, free)] == [bodies[0], bodies[2], bodies[3]]
-    assert nothing_comes(transport, room=7)
-    assert settle(transport, verdict(first, Action.RETRY, 0.3), verdict(two, Action.ACK)) == [Fate.DONE] * 2
-    assert transport.is_empty() is False
-    (second,) = take(transport, 1, room=9)
-    assert (second.body, second.attempts) == (bodies[0], 2)
-    settle(transport, verdict(second, Action.REQUEUE))
-    (third,) = take(transport, 1, room=9)
-    assert (third.body, third.attempts) == (bodies[0], 3)
-    assert settle(transport, verdict(third, Action.DEAD_LETTER)) == [Fate.DONE]
-    (following,) = take(transport, 1, room=9)
-    assert (following.body, following.attempts) == (bodies[1], 1)
-    assert nothing_comes(transport)
-    transport.stop(PATIENCE)  # the last of the lane goes back as it came
-    assert settle(transport, verdict(following, Action.ACK), verdict(free, Action.ACK)) == [Fate.DONE] * 2
-    assert nothing_comes(transport)
-    transport.close()
-    opened(transport)
-    assert [one.body for one in take(transport, 1)] == [bodies[4]]
-    assert nothing_comes(transport)
-    transport.close()
-    wait_for(lambda: broker.dead_letters(queue) == [bodies[0]], PATIENCE, "the dead letter")
 
 
 def test_close_may_be_called_at_any_time(broker: Broker) -> None:

@@ -117,7 +117,8 @@ class LogBroker:
                 assert self.promises.requeues, "a log cannot take a message back"
                 self._requeue(settlement)
             else:
-                assert settlement.verdict.action is not Action.RETRY
+                is_retry = settlement.verdict.action is Action.RETRY
+                assert not (is_retry and settlement.delivery.handle in self.held), "it cannot count tries"
                 self._finish(settlement)
         return final
 

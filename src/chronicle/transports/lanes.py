@@ -45,6 +45,8 @@ class Lanes:
         self._lane_of = lane_of
         self._clock = clock
         self._keeps = inner.promises.settles  # otherwise there is no next try, and nothing goes back
+        # A broker that does not count tries would learn nothing of a failed one, and might put it elsewhere.
+        self._goes_back = inner.promises.requeues and inner.promises.counts
         self.promises = _promises(inner.promises)
         self.machine = inner.machine
         self.notices = inner.notices
@@ -223,11 +225,12 @@ class Lanes:
         if is_here and not self._stopped:
             self._try_again(settlement, lane)
             return None
-        if self.promises.requeues:
-            if is_here:
-                settlement.verdict = given_back(settlement.verdict)
+        if is_here and self._goes_back:
+            settlement.verdict = given_back(settlement.verdict)
             return settlement
-        # It cannot be put back: it is left alone, and comes again to whoever reads that place next.
+        if not is_here and self.promises.requeues:
+            return settlement
+        # It is left where it is, and comes again to whoever reads that place next.
         settlement.fate = Fate.DONE if is_here else Fate.STALE
         self._final.append(settlement)
         if lane is UNKNOWN:
@@ -278,7 +281,7 @@ class Lanes:
         self._clear()
         self._known = dict.fromkeys(self._known)  # nobody waits for a lane any more
         back = [self._of_our_own(interrupted(delivery)) for delivery in left]
-        if self.promises.requeues:
+        if self._goes_back:
             for settlement in back:
                 if settlement.delivery.failed:
                     settlement.verdict = given_back(settlement.verdict)

@@ -15,7 +15,7 @@ from chronicle.transports.lanes import Lanes, no_lane
 from chronicle.transports.seam import Closing, DeadLetterKeeper, Promises
 from support.log_broker import LOG, LogBroker, lane_of, number_of
 
-WINDOWED = replace(LOG, requeues=True, parks=0)  # as RabbitMQ and Redis are
+WINDOWED = replace(LOG, requeues=True, parks=0, counts=True)  # as Redis is
 OUTLIVING = replace(WINDOWED, late_results=True)
 AT_MOST_ONCE = replace(WINDOWED, settles=False, retries=False, dead_letters=DeadLetterKeeper.NOBODY)
 
@@ -180,8 +180,9 @@ def test_after_a_stop_a_failed_try_goes_back_to_its_place() -> None:
     assert bench.broker.waiting == [0]
 
 
-def test_after_a_stop_a_log_is_left_where_it_is() -> None:
-    bench = Bench("a")
+@pytest.mark.parametrize("promises", [LOG, replace(WINDOWED, counts=False)])
+def test_after_a_stop_it_is_left_where_it_is_if_its_try_would_not_count(promises: Promises) -> None:
+    bench = Bench("a", promises=promises)
     (first,) = bench.receive()
     bench.lanes.stop(1.0)
     (told,) = bench.settle(Action.RETRY, first, delay=60.0)
