@@ -89,6 +89,8 @@ class LogBroker:
         return len(self.waiting)
 
     def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
+        if self.loses:
+            raise ConnectionLost("cut by the test")
         self.rooms.append(room)
         self.timeouts.append(timeout)
         batch: list[Delivery] = []

@@ -90,7 +90,11 @@ class Lanes:
                 timeout = 0.0
             elif self._later:
                 timeout = min(timeout, max(0.0, self._later[0][0] - now))
-        batch = self._inner.receive(self._wanted(room - len(offered)), timeout)
+        try:
+            batch = self._inner.receive(self._wanted(room - len(offered)), timeout)
+        except BaseException:
+            self._take_back(offered)
+            raise
         lane_of, lanes, known = self._lane_of, self._lanes, self._known
         for delivery in batch:
             known[delivery] = lane = lane_of(delivery)
@@ -128,6 +132,12 @@ class Lanes:
                 self._finished(delivery)
             else:
                 offered.append(delivery)
+
+    def _take_back(self, offered: list[Delivery]) -> None:
+        """The engine never saw these: a claim that outlives its connection must not be lost here."""
+        self._ready.extendleft(reversed(offered))
+        for delivery in offered:
+            self._keep(delivery)
 
     def _keep(self, delivery: Delivery) -> None:
         self._kept += 1

@@ -213,6 +213,21 @@ def test_where_late_results_count_a_loss_changes_nothing() -> None:
     assert numbers(bench.receive()) == [1, 2]
 
 
+def test_what_was_about_to_be_offered_when_the_connection_broke_is_offered_after_it() -> None:
+    bench = Bench("a", "-", "-", promises=OUTLIVING)
+    batch = bench.receive()
+    bench.settle(Action.REQUEUE, *batch)
+    bench.broker.loses = True
+    with pytest.raises(ConnectionLost):
+        bench.receive()
+    bench.lanes.close(Closing.LOST)
+    bench.broker.loses = False
+    bench.lanes.open(lambda: False)
+    assert numbers(bench.receive(2)) == [0, 1]
+    assert numbers(bench.receive(1)) == [2]
+    assert bench.lanes.is_empty() is True
+
+
 def test_what_became_final_just_before_a_loss_is_told_after_it() -> None:
     """Otherwise the engine would hold it for ever: it does not send it again."""
     bench = Bench("a", "b", promises=OUTLIVING)
