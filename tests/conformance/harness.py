@@ -21,7 +21,9 @@ from chronicle.transports.local.consumer import LocalTransport
 from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.memory import MemoryTransport
 from chronicle.transports.seam import Closing, Connector, Outgoing, Transport
+from support.waiting import wait_for
 
+PATIENCE: Final = 20.0
 BY_CONTACT: Final = parse_order("field:contact.contactRef").lane_by_field
 
 
@@ -170,3 +172,19 @@ def await_fates(
         known |= {id(settlement) for settlement in transport.settle(())}
     assert known >= {id(settlement) for settlement in work}, "a verdict never became final"
     return [settlement.fate for settlement in work]
+
+
+def take(transport: Transport, wanted: int, room: int = 0) -> list[Delivery]:
+    """Receive until so many are here, with room for no more, or for so many; fails when they do not come."""
+    got: list[Delivery] = []
+
+    def enough() -> bool:
+        got.extend(transport.receive((room or wanted) - len(got), 0.05))
+        return len(got) >= wanted
+
+    wait_for(enough, PATIENCE, f"{wanted} deliveries", every=0)
+    return got
+
+
+def nothing_comes(transport: Transport, room: int = 10, turns: int = 6) -> bool:
+    return not any(transport.receive(room, 0.05) for _ in range(turns))

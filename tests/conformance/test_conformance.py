@@ -13,7 +13,7 @@ from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate
 from chronicle.errors import BrokerRefused, ConnectionLost
 from chronicle.transports.seam import Closing, DeadLetterKeeper, Transport
-from conformance.harness import Broker, await_fates, opened, settle, verdict
+from conformance.harness import PATIENCE, Broker, await_fates, nothing_comes, opened, settle, take, verdict
 from support.waiting import wait_for
 
 Consume = Callable[[str], Transport]
@@ -25,23 +25,6 @@ BODIES = {
     "nul bytes": b"\0\0a\0",
     "1 MiB": bytes(range(256)) * 4096,
 }
-PATIENCE = 20.0
-
-
-def take(transport: Transport, wanted: int, room: int = 0) -> list[Delivery]:
-    """Receive until so many are here, with room for no more, or for so many; fails when they do not come."""
-    got: list[Delivery] = []
-
-    def enough() -> bool:
-        got.extend(transport.receive((room or wanted) - len(got), 0.05))
-        return len(got) >= wanted
-
-    wait_for(enough, PATIENCE, f"{wanted} deliveries", every=0)
-    return got
-
-
-def nothing_comes(transport: Transport, room: int = 10, turns: int = 6) -> bool:
-    return not any(transport.receive(room, 0.05) for _ in range(turns))
 
 
 def test_delivers_in_order_and_byte_for_byte(broker: Broker, consume: Consume) -> None:

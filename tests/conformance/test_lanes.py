@@ -1,4 +1,4 @@
-"""Lanes around every transport: one message of a lane after the other."""
+"""Lanes around every broker (D-23)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ import pytest
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate
 from chronicle.transports.lanes import Lanes
-from conformance.harness import BY_CONTACT, Broker, InLanes, opened, settle, verdict
-from conformance.test_conformance import PATIENCE, nothing_comes, take
+from conformance.harness import (
+    BY_CONTACT,
+    PATIENCE,
+    Broker,
+    InLanes,
+    nothing_comes,
+    opened,
+    settle,
+    take,
+    verdict,
+)
 from support.waiting import wait_for
 
 

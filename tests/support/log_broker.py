@@ -90,6 +90,8 @@ class LogBroker:
         return len(self.waiting)
 
     def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
+        if self.loses:
+            raise ConnectionLost("cut by the test")
         self.rooms.append(room)
         self.timeouts.append(timeout)
         batch: list[Delivery] = []
@@ -118,7 +120,8 @@ class LogBroker:
                 assert self.promises.requeues, "a log cannot take a message back"
                 self._requeue(settlement)
             else:
-                assert settlement.verdict.action is not Action.RETRY
+                is_retry = settlement.verdict.action is Action.RETRY
+                assert not (is_retry and settlement.delivery.handle in self.held), "it cannot count tries"
                 self._finish(settlement)
         return final
 

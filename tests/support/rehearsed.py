@@ -136,6 +136,14 @@ def third_time(message: Any, delivery: Delivery) -> bool:
     return delivery.attempts >= 3
 
 
+def in_order(message: Any, delivery: Delivery) -> bool:
+    """Takes a moment, and is content after as many tries as the message says; notes both ends."""
+    _note(message | {"is": "begun"}, delivery)
+    time.sleep(0.003)
+    _note(message | {"is": "over"}, delivery)
+    return delivery.attempts >= int(message["tries"])
+
+
 def complains(message: Any, delivery: Delivery) -> bool:
     """Logs what it got, warns of it, and starts a thread that dies of it."""
     _note(message, delivery)

@@ -46,6 +46,8 @@ class Lanes:
         self._lane_of = lane_of
         self._clock = clock
         self._keeps = inner.promises.settles  # otherwise there is no next try, and nothing goes back
+        # A broker that does not count tries would learn nothing of a failed one, and might put it elsewhere.
+        self._goes_back = inner.promises.requeues and inner.promises.counts
         self.promises = _promises(inner.promises)
         self.machine = inner.machine
         self.notices = inner.notices
@@ -114,11 +116,6 @@ class Lanes:
             self._inner.wake()  # there is still room, and perhaps more to come
         return offered
 
-    def _take_back(self, offered: Sequence[Delivery]) -> None:
-        for delivery in reversed(offered):
-            self._ready.appendleft(delivery)
-            self._keep(delivery)
-
     def _wanted(self, room: int) -> int:
         """How many new ones there is room for (Rule 2)."""
         if not self._kept:
@@ -144,6 +141,12 @@ class Lanes:
                 self._finished(delivery)
             else:
                 offered.append(delivery)
+
+    def _take_back(self, offered: list[Delivery]) -> None:
+        """The engine never saw these: a claim that outlives its connection must not be lost here."""
+        self._ready.extendleft(reversed(offered))
+        for delivery in offered:
+            self._keep(delivery)
 
     def _keep(self, delivery: Delivery) -> None:
         self._kept += 1
@@ -241,11 +244,12 @@ class Lanes:
         if is_here and not self._stopped:
             self._try_again(settlement, lane)
             return None
-        if self.promises.requeues:
-            if is_here:
-                settlement.verdict = given_back(settlement.verdict)
+        if is_here and self._goes_back:
+            settlement.verdict = given_back(settlement.verdict)
             return settlement
-        # It cannot be put back: it is left alone, and comes again to whoever reads that place next.
+        if not is_here and self.promises.requeues:
+            return settlement
+        # It is left where it is, and comes again to whoever reads that place next.
         settlement.fate = Fate.DONE if is_here else Fate.STALE
         self._final.append(settlement)
         if lane is UNKNOWN:
@@ -296,7 +300,7 @@ class Lanes:
         self._clear()
         self._known = dict.fromkeys(self._known)  # nobody waits for a lane any more
         back = [self._of_our_own(interrupted(delivery)) for delivery in left]
-        if self.promises.requeues:
+        if self._goes_back:
             for settlement in back:
                 if settlement.delivery.failed:
                     settlement.verdict = given_back(settlement.verdict)

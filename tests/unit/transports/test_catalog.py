@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from chronicle.core.delivery import Delivery
 from chronicle.errors import SettingError
 from chronicle.transports import catalog
+from chronicle.transports.lanes import Lanes
 from chronicle.transports.memory import MemoryTransport
 from chronicle.transports.seam import Connector, DeadLetterKeeper, Tls
 from chronicle_cli.broker_help import broker_urls
@@ -95,6 +98,51 @@ def test_a_new_broker_is_one_line(toy: None) -> None:
     assert plain.value.remedy == "write toys:// to connect with TLS"
     with pytest.raises(SettingError, match="not known to toys"):
         check_where("toy://box", "q", extras={"size": "1"})
+
+
+def by_colour(_delivery: Delivery) -> str:
+    return "red"
+
+
+class TestOrder:
+    """D-23: which orders a broker has is in its record."""
+
+    @pytest.fixture
+    def ordered(self, toy: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        broker = replace(catalog.broker_of("toy://box"), orders={"key": by_colour}, usual_order="key")
+        monkeypatch.setattr(catalog, "broker_of", lambda _url: broker)
+
+    def test_none_is_no_wrapper(self, toy: None) -> None:
+        for order in ("", "none"):
+            transport = catalog.open_transport(Connector("toy://box", "q", order=order))
+            assert isinstance(transport, MemoryTransport)
+
+    def test_a_field_is_an_order_of_every_broker(self, toy: None) -> None:
+        order = "field:contact.contactRef"
+        assert isinstance(catalog.open_transport(Connector("toy://box", "q", order=order)), Lanes)
+
+    def test_what_a_broker_lacks_is_refused_with_what_it_has(self, toy: None) -> None:
+        with pytest.raises(SettingError, match="--order key cannot be honoured by the toy box") as refused:
+            catalog.open_transport(Connector("toy://box", "q", order="key"))
+        assert refused.value.remedy == "it takes none, field:PATH, such as field:contact.contactRef"
+        with pytest.raises(SettingError) as wrong:
+            catalog.open_transport(Connector("toy://box", "q", order="colour"))
+        assert "none, key, partition, field:PATH" in wrong.value.remedy
+
+    def test_its_own_may_be_the_usual_one(self, ordered: None) -> None:
+        for order in ("", "key"):
+            assert isinstance(catalog.open_transport(Connector("toy://box", "q", order=order)), Lanes)
+        assert isinstance(catalog.open_transport(Connector("toy://box", "q", order="none")), MemoryTransport)
+        with pytest.raises(SettingError) as refused:
+            catalog.open_transport(Connector("toy://box", "q", order="partition"))
+        assert refused.value.remedy.startswith("it takes none, key, field:PATH")
+
+    def test_a_broker_that_takes_nothing_back_always_has_lanes(
+        self, toy: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        promises = replace(MemoryTransport.promises, requeues=False)
+        monkeypatch.setattr(MemoryTransport, "promises", promises)
+        assert isinstance(catalog.open_transport(Connector("toy://box", "q", order="none")), Lanes)
 
 
 def test_its_reasons_reach_the_person_who_typed_the_option(toy: None) -> None:

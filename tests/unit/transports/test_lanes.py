@@ -15,7 +15,7 @@ from chronicle.transports.lanes import Lanes, no_lane
 from chronicle.transports.seam import Closing, DeadLetterKeeper, Promises
 from support.log_broker import LOG, LogBroker, lane_of, number_of
 
-WINDOWED = replace(LOG, requeues=True, parks=0)  # as RabbitMQ and Redis are
+WINDOWED = replace(LOG, requeues=True, parks=0, counts=True)  # as Redis is
 OUTLIVING = replace(WINDOWED, late_results=True)
 AT_MOST_ONCE = replace(WINDOWED, settles=False, retries=False, dead_letters=DeadLetterKeeper.NOBODY)
 
@@ -180,8 +180,9 @@ def test_after_a_stop_a_failed_try_goes_back_to_its_place() -> None:
     assert bench.broker.waiting == [0]
 
 
-def test_after_a_stop_a_log_is_left_where_it_is() -> None:
-    bench = Bench("a")
+@pytest.mark.parametrize("promises", [LOG, replace(WINDOWED, counts=False)])
+def test_after_a_stop_it_is_left_where_it_is_if_its_try_would_not_count(promises: Promises) -> None:
+    bench = Bench("a", promises=promises)
     (first,) = bench.receive()
     bench.lanes.stop(1.0)
     (told,) = bench.settle(Action.RETRY, first, delay=60.0)
@@ -210,6 +211,21 @@ def test_where_late_results_count_a_loss_changes_nothing() -> None:
     bench.settle(Action.ACK, first)
     bench.now += 61
     assert numbers(bench.receive()) == [1, 2]
+
+
+def test_what_was_about_to_be_offered_when_the_connection_broke_is_offered_after_it() -> None:
+    bench = Bench("a", "-", "-", promises=OUTLIVING)
+    batch = bench.receive()
+    bench.settle(Action.REQUEUE, *batch)
+    bench.broker.loses = True
+    with pytest.raises(ConnectionLost):
+        bench.receive()
+    bench.lanes.close(Closing.LOST)
+    bench.broker.loses = False
+    bench.lanes.open(lambda: False)
+    assert numbers(bench.receive(2)) == [0, 1]
+    assert numbers(bench.receive(1)) == [2]
+    assert bench.lanes.is_empty() is True
 
 
 def test_what_became_final_just_before_a_loss_is_told_after_it() -> None:

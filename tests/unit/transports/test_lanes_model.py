@@ -39,7 +39,7 @@ class Traffic(RuleBasedStateMachine):
         self.stops = stops  # in the end, in the middle of things
         self.now = 0.0
         self.prefetch = prefetch
-        self.broker = LogBroker(promises=replace(LOG, parks=parks, requeues=requeues))
+        self.broker = LogBroker(promises=replace(LOG, parks=parks, requeues=requeues, counts=requeues))
         self.lanes = Lanes(self.broker, lane_of, clock=lambda: self.now)
         self.lanes.open(lambda: False)
         self.held: list[Delivery] = []  # with the engine, and no verdict given

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from chronicle.core.delivery import Delivery, Envelope
-from chronicle.core.outcome import Action, Asked, Exhausted, Failed, Fatal, Invalid, Outcome, Synced
+from chronicle.core.delivery import Delivery, Envelope, Lease
+from chronicle.core.outcome import Action, Asked, Exhausted, Failed, Fatal, Invalid, Outcome, Revoked, Synced
 from chronicle.core.pipeline import Pipeline, Prepared, Schema
 from chronicle.core.policy import OnException, Policy
 from chronicle.core.settlement import Settlement
@@ -226,6 +226,26 @@ class TestBeforeTheSyncer:
         assert isinstance(settlement.outcome, Invalid)
         assert not settlement.outcome.sealed
         assert settlement.verdict.action is Action.REQUEUE
+
+    @both
+    def test_K4_what_was_taken_back_is_not_begun(self, run: Run) -> None:
+        lease = Lease()
+        lease.end()
+        settlement = run(self.never, delivery(action(), lease=lease))
+        assert (settlement.outcome, settlement.verdict.action) == (Revoked(), Action.LEAVE)
+        assert not lease.begun
+
+    @both
+    def test_K4_whoever_takes_it_back_later_sees_that_it_has_begun(self, run: Run) -> None:
+        lease = Lease()
+        seen: list[bool] = []
+
+        def looks(message: Any) -> bool:
+            seen.append(lease.begun)
+            return True
+
+        assert run(looks, delivery(action(), lease=lease)).outcome == Synced()
+        assert (seen, lease.begun) == ([True], True)  # until it is settled, or tried again
 
     @both
     def test_D_20_sealed_for_somebody_else(self, run: Run) -> None:
