@@ -3,8 +3,8 @@
 Rule 1: the source is read as there is room, so gigabytes of captures pass through a few messages at a time.
         A requeued message that is due comes before a new one, and after those requeued earlier: if it were
         kept to the end, a capture of failures would pile up in memory.
-Rule 2: a delivery is handed out as the source made it, with a new handle every time, so a verdict about an
-        earlier try is recognised as stale.
+Rule 2: a delivery is handed out as the source made it, its handle too, but with a new lease every time: by
+        that a verdict about an earlier try is recognised as stale.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence, Sized
 from itertools import count, islice
 from typing import Final
 
-from chronicle.core.delivery import Delivery
+from chronicle.core.delivery import Delivery, Lease
 from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
@@ -54,7 +54,7 @@ class MemoryTransport:
         self._ready: deque[Delivery] = deque()
         self._later: list[tuple[float, int, Delivery]] = []
         self._order = count()
-        self._held: dict[int, Delivery] = {}
+        self._held: dict[Lease | None, Delivery] = {}
         self._stopped = False
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
@@ -73,8 +73,8 @@ class MemoryTransport:
             taking = room > 0 and not self._stopped
             if taking and (taken := self._take(room)):
                 for delivery in taken:
-                    delivery.handle = next(self._order)
-                    self._held[delivery.handle] = delivery
+                    delivery.lease = lease = Lease()
+                    self._held[lease] = delivery
                 return taken
             left = deadline - time.monotonic()
             due = self._later[0][0] - self._clock() if taking and self._later else NEVER
@@ -84,12 +84,12 @@ class MemoryTransport:
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
         """Carry the verdicts out; all are final at once."""
         for settlement in work:
-            handle = settlement.delivery.handle
-            held = handle in self._held
+            lease = settlement.delivery.lease
+            held = lease in self._held
             settlement.fate = Fate.DONE if held else Fate.STALE
             if held and settlement.verdict.action is not Action.LEAVE:
                 self._carry_out(settlement)
-                del self._held[handle]
+                del self._held[lease]
         return work
 
     def is_empty(self) -> bool | None:
