@@ -73,7 +73,7 @@ class ReplayReport:
             words = f"{kind_of(settlement.outcome)}, {action}"
             self.counts[words] += 1
             if self._remember:
-                self.ends[settlement.delivery.handle.source] = End(words, settlement.action_id)
+                self.ends[settlement.delivery.handle] = End(words, settlement.action_id)
             if not is_good(settlement):
                 self.failed += 1
                 if len(self.failures) < SHOWN:
@@ -98,7 +98,7 @@ def table(tally: ReplayReport) -> list[str]:
     lines = [f"{tally.counts.total():>8}  messages", *rows]
     lines += [""] if tally.failures else []
     for settlement in tally.failures:
-        where = _named(settlement.delivery.handle.source, settlement.action_id)
+        where = _named(settlement.delivery.handle, settlement.action_id)
         lines.append(f"  {where}: {label(settlement.verdict.reason)}")
     lines += _and_more(tally.failed - len(tally.failures))
     return lines

@@ -3,8 +3,8 @@
 Rule 1: the source is read as there is room, so gigabytes of captures pass through a few messages at a time.
         A requeued message that is due comes before a new one, and after those requeued earlier: if it were
         kept to the end, a capture of failures would pile up in memory.
-Rule 2: a delivery is handed out as the source made it, with a new handle every time, so a verdict about an
-        earlier try is recognised as stale.
+Rule 2: a delivery is handed out as the source made it, its handle too, but with a new lease every time: by
+        that a verdict about an earlier try is recognised as stale.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Sized
 from itertools import count, islice
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from chronicle.core.delivery import Delivery
+from chronicle.core.delivery import Delivery, Lease
 from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
@@ -29,19 +29,11 @@ from chronicle.transports.waker import Waker
 NEVER: Final = float("inf")
 
 
-class Handle(NamedTuple):
-    """The handle of what was handed out: a number of its own every time, and what the source put there."""
-
-    number: int
-    source: Any
-
-
 class MemoryTransport:
     """One queue of messages that are already here, as the engine sees it."""
 
     promises = Promises("memory", delays=True, counts=True)
     away = 0.0
-    unconfirmed = 0
 
     def __init__(
         self,
@@ -62,7 +54,7 @@ class MemoryTransport:
         self._ready: deque[Delivery] = deque()
         self._later: list[tuple[float, int, Delivery]] = []
         self._order = count()
-        self._held: dict[Handle, Delivery] = {}
+        self._held: dict[Lease | None, Delivery] = {}
         self._stopped = False
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
@@ -81,26 +73,23 @@ class MemoryTransport:
             taking = room > 0 and not self._stopped
             if taking and (taken := self._take(room)):
                 for delivery in taken:
-                    delivery.handle = self._handle(delivery.handle)
-                    self._held[delivery.handle] = delivery
+                    delivery.lease = lease = Lease()
+                    self._held[lease] = delivery
                 return taken
             left = deadline - time.monotonic()
             due = self._later[0][0] - self._clock() if taking and self._later else NEVER
             if self._waker.wait(min(left, due)) or left <= 0:
                 return ()
 
-    def _handle(self, before: Any) -> Handle:
-        return Handle(next(self._order), before.source if isinstance(before, Handle) else before)
-
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
         """Carry the verdicts out; all are final at once."""
         for settlement in work:
-            handle = settlement.delivery.handle
-            held = handle in self._held
+            lease = settlement.delivery.lease
+            held = lease in self._held
             settlement.fate = Fate.DONE if held else Fate.STALE
             if held and settlement.verdict.action is not Action.LEAVE:
                 self._carry_out(settlement)
-                del self._held[handle]
+                del self._held[lease]
         return work
 
     def is_empty(self) -> bool | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,6 +23,7 @@ from hypothesis.stateful import (
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action, Synced, Verdict
 from chronicle.core.settlement import Fate, Settlement
+from chronicle.errors import ConnectionLost
 from chronicle.transports.lanes import Lanes
 from chronicle.transports.seam import Closing
 from support.log_broker import LOG, LogBroker, lane_of, number_of
@@ -33,13 +35,19 @@ AGAIN = (Action.REQUEUE, Action.RETRY)
 
 class Traffic(RuleBasedStateMachine):
     @initialize(
-        prefetch=st.integers(1, 6), parks=st.integers(0, 4), requeues=st.booleans(), stops=st.booleans()
+        prefetch=st.integers(1, 6),
+        parks=st.integers(0, 4),
+        requeues=st.booleans(),
+        outlives=st.booleans(),
+        stops=st.booleans(),
     )
-    def start(self, prefetch: int, parks: int, requeues: bool, stops: bool) -> None:
+    def start(self, prefetch: int, parks: int, requeues: bool, outlives: bool, stops: bool) -> None:
         self.stops = stops  # in the end, in the middle of things
         self.now = 0.0
         self.prefetch = prefetch
-        self.broker = LogBroker(promises=replace(LOG, parks=parks, requeues=requeues, counts=requeues))
+        self.broker = LogBroker(
+            promises=replace(LOG, parks=parks, requeues=requeues, counts=requeues, late_results=outlives)
+        )
         self.lanes = Lanes(self.broker, lane_of, clock=lambda: self.now)
         self.lanes.open(lambda: False)
         self.held: list[Delivery] = []  # with the engine, and no verdict given
@@ -115,6 +123,14 @@ class Traffic(RuleBasedStateMachine):
     def lose(self, what: str) -> None:
         if what != "connection":
             self.broker.revoke(what)
+            return
+        self.broker.loses = True
+        with pytest.raises(ConnectionLost):
+            self.lanes.receive(self.room(), 0.0)
+        self.broker.loses = False
+        if self.broker.promises.late_results:
+            self.lanes.close(Closing.LOST)
+            self.lanes.open(lambda: False)
             return
         self.lanes.close(Closing.LOST)
         late = [Settlement(delivery, Synced(), Verdict(Action.REQUEUE, "")) for delivery in self.held]
