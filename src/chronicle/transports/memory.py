@@ -34,6 +34,7 @@ class MemoryTransport:
 
     promises = Promises("memory", delays=True, counts=True)
     away = 0.0
+    unconfirmed = 0
 
     def __init__(
         self,
