@@ -46,6 +46,7 @@ def kill_again_and_again(
         process.signal(signal.SIGKILL)
         process.wait()
     process = campaign.consume(chronicle, *OPTIONS, syncer=syncer)
+    process.wait_for_line("consumer.ready")  # from then on it knows the signal
     campaign.wait_all_ended()
     # What a dead one had finished and not committed comes again, to whoever has its partition by now.
     assert isinstance(campaign.place, AtKafka)
@@ -146,9 +147,9 @@ def test_a_leader_and_the_coordinator_may_fail(
     process.wait_for_line("consumer.ready")
     group = f"chronicle.{campaign.queue}"
     for find in (partial(kafka_trio.leader, campaign.queue), partial(kafka_trio.coordinator, group)):
+        settled = len(campaign.ended())
         campaign.send(100, seconds=0.02)
         campaign.send(20, answer="false")
-        settled = len(campaign.ended())
         wait_for(lambda: len(campaign.ended()) > settled + 10, 60, "some more")  # noqa: B023
         victim = find()
         victim.kill()

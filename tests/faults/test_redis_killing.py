@@ -54,6 +54,7 @@ def test_thirty_kills_lose_nothing(on_redis: NewCampaign, chronicle: StartChroni
         process.signal(signal.SIGKILL)
         process.wait()
     process = campaign.consume(chronicle, *OPTIONS)
+    process.wait_for_line("consumer.ready")  # from then on it knows the signal
     campaign.wait_all_ended()
     wait_for(lambda: not streams_of(campaign).pending(campaign.queue), 30, "everything acknowledged")
     stop(process)

@@ -42,8 +42,8 @@ ALL_HAVE_LEADERS: Final = """
               [Queue || Queue <- rabbit_amqqueue:list(), amqqueue:get_type(Queue) =:= rabbit_quorum_queue])
 """
 # RabbitMQ keeps a new quorum queue's election papers in memory for up to 3 s; killed before, that queue
-# never finds a leader again. This writes them down.
-WRITE_PAPERS: Final = "[dets:sync(Table) || Table <- dets:all()]"
+# never finds a leader again. A new classic queue may be forgotten altogether. This writes them down.
+WRITE_PAPERS: Final = "mnesia:sync_log(), [dets:sync(Table) || Table <- dets:all()]"
 COUNTS: Final = """
     {{ok, Queue}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"{queue}">>)),
     [{{_, Ready}}, {{_, Unacknowledged}}] =
