@@ -124,7 +124,7 @@ order = option(
     help="Messages of one lane are handled one after the other, in their order and through their retries, "
     "within this process; other lanes go on. field:PATH: those with the same value of a field of the body, "
     "such as field:contact.contactRef. key, partition: the broker's own, where it has them. none: nothing "
-    "waits for anything else.  [default: none]",
+    "waits for anything else.  [default: none; on Kafka: key]",
 )  # fmt: skip
 schema = _choice(
     Group.WORK, "--schema", Schema, default=Schema.PROCA, envvar="CHRONICLE_SCHEMA",
