@@ -31,6 +31,12 @@ NO_COORDINATOR: Final = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
+# What a new leader answers until it has heard of the others.
+NEW_LEADER: Final = {
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,10 +267,19 @@ class Topics:
 
     def _bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         with self.consumer(f"looks.{secrets.token_hex(4)}") as consumer:
-            return {
-                number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=PATIENCE)
-                for number in self.leaders(topic)
-            }
+            return {number: _bounds_of(consumer, topic, number) for number in self.leaders(topic)}
+
+
+def _bounds_of(consumer: Consumer, topic: str, number: int) -> tuple[int, int]:
+    """Where a partition begins and ends; a leader that has just taken over does not know at once."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=PATIENCE)
+        except KafkaException as problem:
+            if problem.args[0].code() not in NEW_LEADER or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
 
 
 def _done(answer: Future[Any]) -> Any:
