@@ -206,9 +206,11 @@ class Client:
         text = "the topic was deleted and made anew: it is read from its beginning"
         self.reports.say(DELETED, logging.ERROR, text)
         for part in self._assignment.parts():
-            self._assignment.renew(part)
-            with suppress(KafkaException):
-                self.consumer.seek(TopicPartition(self._topic, part.number, OFFSET_BEGINNING))
+            if not part.anew:
+                part = self._assignment.renew(part)
+                with suppress(KafkaException):
+                    self.consumer.seek(TopicPartition(self._topic, part.number, OFFSET_BEGINNING))
+            part.anew = False
 
     def _begin_anew(self, part: Part) -> Part:
         """Offsets went back, and nobody asked for that: the topic was made anew, or truncated."""
