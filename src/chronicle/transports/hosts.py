@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from ipaddress import ip_address
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One server that a URL names."""
+
+    name: str
+    port: int
+
+    def __str__(self) -> str:
+        """Fit to print."""
+        shown = f"[{self.name}]" if ":" in self.name else self.name
+        return f"{shown}:{self.port}"
 
 
 def is_loopback(host: str) -> bool:

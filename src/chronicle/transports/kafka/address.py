@@ -18,7 +18,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from chronicle.errors import SettingError
-from chronicle.transports.hosts import is_loopback
+from chronicle.transports.hosts import Host, is_loopback
 from chronicle.transports.kafka.refused import refuse
 from chronicle.transports.seam import Tls
 
@@ -39,19 +39,6 @@ ENCODE: Final = (
     "percent-encode special characters in its user name or password (/ is %2F, # is %23, @ is %40)"
 )
 FORMS: Final = "kafka://user@h1:9092,h2:9092, or kafka+ssl:// with TLS"
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """One broker."""
-
-    name: str
-    port: int
-
-    def __str__(self) -> str:
-        """Fit to print."""
-        shown = f"[{self.name}]" if ":" in self.name else self.name
-        return f"{shown}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

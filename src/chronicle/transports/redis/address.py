@@ -18,7 +18,7 @@ from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from chronicle.errors import SettingError
-from chronicle.transports.hosts import is_loopback
+from chronicle.transports.hosts import Host, is_loopback
 
 SCHEMES: Final = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 SECURE: Final = tuple(scheme for scheme in SCHEMES if scheme.startswith("rediss"))
@@ -41,19 +41,6 @@ class Kind(StrEnum):
 
 
 PORTS: Final = {Kind.SINGLE: 6379, Kind.SENTINEL: 26379, Kind.CLUSTER: 6379}
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """One server."""
-
-    name: str
-    port: int
-
-    def __str__(self) -> str:
-        """Fit to print."""
-        shown = f"[{self.name}]" if ":" in self.name else self.name
-        return f"{shown}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ from redis.connection import Connection, SSLConnection
 from redis.retry import Retry
 
 from chronicle.errors import ChronicleError, ConnectionLost, ProtocolFault
-from chronicle.transports.redis.address import Address, Host
+from chronicle.transports.hosts import Host
+from chronicle.transports.redis.address import Address
 from chronicle.transports.redis.answers import lost, refusal, untrusted, why_not_connected
 from chronicle.transports.seam import never, nothing
 

@@ -13,7 +13,8 @@ from typing import Any
 from redis.crc import key_slot
 
 from chronicle.errors import BrokerError, BrokerRefused, BrokerUnreachable, ChronicleError
-from chronicle.transports.redis.address import Address, Host, Kind
+from chronicle.transports.hosts import Host
+from chronicle.transports.redis.address import Address, Kind
 from chronicle.transports.redis.answers import lacks_command, refusal, word_of
 from chronicle.transports.redis.connection import Wire
 from chronicle.transports.seam import never

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronicle.errors import SettingError
+from chronicle.transports.hosts import Host
 from chronicle.transports.kafka.address import (
     Address,
-    Host,
     address_of,
     client_config,
     consumer_config,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chronicle.errors import SettingError
-from chronicle.transports.redis.address import SCHEMES, SECURE, Address, Host, Kind, address_of
+from chronicle.transports.hosts import Host
+from chronicle.transports.redis.address import SCHEMES, SECURE, Address, Kind, address_of
 
 SECRET = "hunter22"
 
