@@ -12,12 +12,13 @@ class Counters:
 
     `nack` is what was requeued, retried or dead-lettered (R-004-41). `stale` are results that came after
     their connection was gone, `ack_retry` verdicts the broker did not accept, `put_aside` dead letters that
-    nobody can move, `sealed` messages passed on without being decrypted.
+    nobody can move, `sealed` messages passed on without being decrypted. `depth`, `oldest` and `brake` are
+    not sums but how it is now.
     """
 
-    __slots__ = ("ack", "ack_retry", "dead_lettered", "dropped", "inflight", "nack", "notices", "put_aside",
-                 "queued", "received", "reconnects", "requeued", "retried", "sealed", "stale",
-                 "states")  # fmt: skip
+    __slots__ = ("ack", "ack_retry", "brake", "dead_lettered", "depth", "dropped", "inflight", "nack",
+                 "notices", "oldest", "put_aside", "queued", "received", "reconnects", "requeued", "retried",
+                 "sealed", "stale", "states")  # fmt: skip
 
     def __init__(self) -> None:
         self.queued = 0
@@ -34,6 +35,9 @@ class Counters:
         self.inflight = 0
         self.stale = 0
         self.sealed = 0
+        self.depth: int | None = None  # messages waiting at the broker, as it last said
+        self.oldest = 0.0  # seconds since the oldest running syncer was called; 0.0: none runs
+        self.brake = ""  # why intake pauses, in a few words
         self.states: dict[str, int] = {}  # how often the consumer entered each (R-000-3)
         self.notices: dict[str, int] = {}  # what its transport reported, by the name of the event
 
