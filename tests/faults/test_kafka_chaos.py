@@ -56,6 +56,8 @@ class Crowd:
         """Something happens to somebody."""
         if len(self.members) < MEMBERS:
             self.join()
+        elif not self.killed:
+            self.kill()  # the first to go: with bad luck nobody else is
         else:
             self._luck.choice((self.leave, self.kill))()
 
