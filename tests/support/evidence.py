@@ -31,7 +31,8 @@ WRITTEN: Final = pytest.StashKey[dict[Server, int]]()  # bytes in the log of eac
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the one process that starts the others, or runs alone
         os.environ.setdefault(VARIABLE, str(random.SystemRandom().randrange(10**6)))
-        shutil.rmtree(config.rootpath / KEPT, ignore_errors=True)
+        if not config.option.lf:  # those that failed are tried again: what they left is wanted
+            shutil.rmtree(config.rootpath / KEPT, ignore_errors=True)
     # Hypothesis draws from the same seed, unless it was told another.
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = os.environ[VARIABLE]
