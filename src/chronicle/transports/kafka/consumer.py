@@ -167,6 +167,7 @@ class KafkaTransport:
             raise client.failed
         if self._stopped or not room:
             return ()
+        states.looking(self.machine)
         if self._assignment.holds_back:
             self._assignment.let_go_on(client.ready)
         batch = self._assignment.hand_out(client.ready, room) if client.ready else ()

@@ -10,12 +10,11 @@ Rule 4 (D-10, D-11): two states are ours, because a stop drains: Draining and Cl
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final
 
 from chronicle.core.machine import Machine, Table
-from chronicle.errors import BrokerError, BrokerRefused
+from chronicle.transports.course import Course
 from chronicle.transports.seam import Closing
 
 
@@ -98,38 +97,26 @@ KAFKA: Final[Table] = {
     (Kafka.CLOSED, KafkaEvent.DEADLINE): Kafka.CLOSED,
 }
 
-T = TypeVar("T")
+_COURSE: Final = Course(
+    again=KafkaEvent.RETRY,
+    begin=KafkaEvent.INITIALIZE,
+    refused=(KafkaEvent.BUILD_ERR, KafkaEvent.SUB_ERR),
+    done=KafkaEvent.SUB_OK,
+    stop=KafkaEvent.STOP,
+    endings={
+        Closing.LOST: KafkaEvent.POLL_ERR,
+        Closing.SETTLED: KafkaEvent.SETTLED,
+        Closing.DEADLINE: KafkaEvent.DEADLINE,
+    },
+    wait=KafkaEvent.WAIT,
+)
+opened, end = _COURSE.opened, _COURSE.end
 
-_ENDINGS: Final = {
-    Closing.LOST: KafkaEvent.POLL_ERR,
-    Closing.SETTLED: KafkaEvent.SETTLED,
-    Closing.DEADLINE: KafkaEvent.DEADLINE,
-}
 
-
-def opened(
-    machine: Machine, stopping: Callable[[], bool], attempt: Callable[[], T], let_go: Callable[[], None]
-) -> T | None:
-    """What the attempt to start comes to; None if it was called off. When it fails, all is let go."""
-    let_go()
-    if machine.can(KafkaEvent.RETRY):
-        machine.fire(KafkaEvent.RETRY)
-    machine.fire(KafkaEvent.INITIALIZE)
-    if stopping():
-        return None
-    try:
-        result = attempt()
-    except BrokerRefused:
-        let_go()
-        machine.fire(KafkaEvent.BUILD_ERR if machine.state == Kafka.INITIALIZING else KafkaEvent.SUB_ERR)
-        raise
-    except BaseException as error:
-        let_go()
-        if isinstance(error, BrokerError) and stopping():
-            return None  # the stop ended a wait
-        raise
-    machine.fire(KafkaEvent.SUB_OK)
-    return result
+def looking(machine: Machine) -> None:
+    """The next look at what was polled (R-002-15)."""
+    if machine.state == Kafka.BACKOFF:
+        machine.fire(KafkaEvent.POLL)
 
 
 def nothing_came(machine: Machine) -> None:
@@ -154,12 +141,3 @@ def happened(machine: Machine, event: KafkaEvent) -> None:
     """What the client's thread has seen, as far as it means anything in this state."""
     if machine.state != Kafka.DRAINING and machine.can(event):
         machine.fire(event)
-
-
-def end(machine: Machine, why: Closing) -> None:
-    """The client is closed."""
-    if why is not Closing.LOST:
-        machine.fire(KafkaEvent.STOP)
-    machine.fire(_ENDINGS[why])
-    if machine.can(KafkaEvent.WAIT):
-        machine.fire(KafkaEvent.WAIT)

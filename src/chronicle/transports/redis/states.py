@@ -10,12 +10,11 @@ Rule 3 (D-10, D-11): two states are ours, because a stop drains: Draining and Cl
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final
 
 from chronicle.core.machine import Machine, Table
-from chronicle.errors import BrokerError, BrokerRefused
+from chronicle.transports.course import Course
 from chronicle.transports.seam import Closing
 
 
@@ -85,38 +84,20 @@ REDIS: Final[Table] = {
     (Redis.CLOSED, RedisEvent.DEADLINE): Redis.CLOSED,
 }
 
-T = TypeVar("T")
-
-_ENDINGS: Final = {
-    Closing.LOST: RedisEvent.RECV_ERR,
-    Closing.SETTLED: RedisEvent.SETTLED,
-    Closing.DEADLINE: RedisEvent.DEADLINE,
-}
-
-
-def opened(
-    machine: Machine, stopping: Callable[[], bool], attempt: Callable[[], T], let_go: Callable[[], None]
-) -> T | None:
-    """What the attempt to connect comes to; None if it was called off. When it fails, all is let go."""
-    let_go()
-    if machine.can(RedisEvent.BACKOFF):
-        machine.fire(RedisEvent.BACKOFF)
-    machine.fire(RedisEvent.INITIALIZE)
-    if stopping():
-        return None
-    try:
-        result = attempt()
-    except BrokerRefused:
-        let_go()
-        machine.fire(RedisEvent.BUILD_ERR)
-        raise
-    except BaseException as error:
-        let_go()
-        if isinstance(error, BrokerError) and stopping():
-            return None  # the stop ended a wait
-        raise
-    machine.fire(RedisEvent.DRIVER_OK)
-    return result
+_COURSE: Final = Course(
+    again=RedisEvent.BACKOFF,
+    begin=RedisEvent.INITIALIZE,
+    refused=(RedisEvent.BUILD_ERR,),
+    done=RedisEvent.DRIVER_OK,
+    stop=RedisEvent.STOP,
+    endings={
+        Closing.LOST: RedisEvent.RECV_ERR,
+        Closing.SETTLED: RedisEvent.SETTLED,
+        Closing.DEADLINE: RedisEvent.DEADLINE,
+    },
+    wait=RedisEvent.WAIT,
+)
+opened, end = _COURSE.opened, _COURSE.end
 
 
 def receiving(machine: Machine) -> None:
@@ -136,12 +117,3 @@ def settled(machine: Machine) -> None:
     if machine.state == Redis.EXECUTING:
         machine.fire(RedisEvent.EXEC_OK)
         machine.fire(RedisEvent.ACK_OK)
-
-
-def end(machine: Machine, why: Closing) -> None:
-    """The connection is closed."""
-    if why is not Closing.LOST:
-        machine.fire(RedisEvent.STOP)
-    machine.fire(_ENDINGS[why])
-    if machine.can(RedisEvent.WAIT):
-        machine.fire(RedisEvent.WAIT)
