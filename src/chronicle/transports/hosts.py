@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from chronicle.errors import SettingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,24 @@ class Host:
         """Fit to print."""
         shown = f"[{self.name}]" if ":" in self.name else self.name
         return f"{shown}:{self.port}"
+
+
+UNREADABLE: Final = "the URL cannot be read: its host or port is wrong"
+
+
+def host_of(text: str, usual_port: int, forms: str, encode: str) -> Host:
+    """One host of a URL that names several; `forms` and `encode` are the broker's words for a remedy."""
+    try:
+        parts = urlsplit(f"//{text}")
+        name, port = parts.hostname, parts.port
+    except ValueError:
+        # The exception quotes what it could not read, which may be half a password.
+        raise SettingError(UNREADABLE, encode) from None
+    if not name:
+        raise SettingError("the URL names no host", f"write {forms}; the password goes in CHRONICLE_PASSWORD")
+    if not name.isprintable() or any(sign.isspace() for sign in name):
+        raise SettingError("a host in the URL contains blanks or control characters", f"write {forms}")
+    return Host(name, port or usual_port)
 
 
 def is_loopback(host: str) -> bool:

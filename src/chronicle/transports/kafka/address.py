@@ -18,7 +18,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from chronicle.errors import SettingError
-from chronicle.transports.hosts import Host, is_loopback
+from chronicle.transports.hosts import UNREADABLE, Host, host_of, is_loopback
 from chronicle.transports.kafka.refused import refuse
 from chronicle.transports.seam import Tls
 
@@ -35,6 +35,9 @@ MECHANISM: Final = "sasl.mechanism"
 BY_PASSWORD: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 MAX_PREFETCH: Final = 65535
 SILENCE: Final = 10_000  # milliseconds without an answer after which a broker counts as away
+SESSION: Final = "session.timeout.ms"
+HEARTBEAT: Final = "heartbeat.interval.ms"
+USUAL_HEARTBEAT: Final = 3_000  # milliseconds
 ENCODE: Final = (
     "percent-encode special characters in its user name or password (/ is %2F, # is %23, @ is %40)"
 )
@@ -77,7 +80,7 @@ def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise SettingError("the URL cannot be read: its host or port is wrong", ENCODE) from None
+        raise SettingError(UNREADABLE, ENCODE) from None
     if parts.fragment or "#" in url:
         raise SettingError("the URL has a # in it", ENCODE)
     if parts.query or "?" in url:
@@ -95,7 +98,7 @@ def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
     if "sasl.mechanisms" in settings:  # librdkafka's older name for the same
         settings.setdefault(MECHANISM, settings.pop("sasl.mechanisms"))
     address = Address(
-        hosts=tuple(_host(text) for text in netloc.split(",")),
+        hosts=tuple(host_of(text, PORT, FORMS, ENCODE) for text in netloc.split(",")),
         user=unquote(user),
         password=unquote(password),
         tls=parts.scheme.lower() in SECURE,
@@ -145,6 +148,7 @@ def consumer_config(address: Address, tls: Tls, tag: str, group: str) -> dict[st
     }
     if address.settings.get("group.protocol", "classic").lower() != "consumer":
         usual["partition.assignment.strategy"] = "cooperative-sticky"
+        usual["heartbeat.interval.ms"] = _heartbeat(address.settings)
     return {
         **usual,
         **client_config(address, tls, tag),
@@ -154,6 +158,19 @@ def consumer_config(address: Address, tls: Tls, tag: str, group: str) -> dict[st
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,
     }
+
+
+def _heartbeat(settings: Mapping[str, str]) -> int:
+    """Three in a session, as is usual; a member that sends fewer is taken for dead."""
+    session, chosen = settings.get(SESSION, ""), settings.get(HEARTBEAT, "")
+    if not session.isdecimal():  # librdkafka's own, or one that it refuses
+        return USUAL_HEARTBEAT
+    if chosen.isdecimal() and int(chosen) >= int(session):
+        raise SettingError(
+            f"{HEARTBEAT} is not shorter than {SESSION}: no member would stay in its group",
+            f"leave {HEARTBEAT} out, or choose a third of {SESSION}",
+        )
+    return max(1, min(USUAL_HEARTBEAT, int(session) // 3))
 
 
 def producer_config(address: Address, tls: Tls, tag: str) -> dict[str, Any]:
@@ -177,20 +194,6 @@ def _files(tls: Tls) -> dict[str, str]:
     if tls.cert:
         files |= {"ssl.certificate.location": tls.cert, "ssl.key.location": tls.key or tls.cert}
     return files
-
-
-def _host(text: str) -> Host:
-    try:
-        parts = urlsplit(f"//{text}")
-        name, port = parts.hostname, parts.port
-    except ValueError:
-        # The exception quotes what it could not read, which may be half a password.
-        raise SettingError("the URL cannot be read: its host or port is wrong", ENCODE) from None
-    if not name:
-        raise SettingError("the URL names no host", f"write {FORMS}; the password goes in CHRONICLE_PASSWORD")
-    if not name.isprintable() or any(sign.isspace() for sign in name):
-        raise SettingError("a host in the URL contains blanks or control characters", f"write {FORMS}")
-    return Host(name, port or PORT)
 
 
 def _check_login(address: Address) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from chronicle.errors import SettingError
-from chronicle.transports.hosts import Host, is_loopback
+from chronicle.transports.hosts import UNREADABLE, Host, host_of, is_loopback
 
 SCHEMES: Final = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 SECURE: Final = tuple(scheme for scheme in SCHEMES if scheme.startswith("rediss"))
@@ -74,7 +74,7 @@ def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise SettingError("the URL cannot be read: its host or port is wrong", ENCODE) from None
+        raise SettingError(UNREADABLE, ENCODE) from None
     if parts.fragment or "#" in url:
         raise SettingError("the URL has a # in it", ENCODE)
     if parts.query:
@@ -85,7 +85,7 @@ def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
     kind = Kind(how) if how else Kind.SINGLE
     login, _, netloc = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
-    hosts = tuple(_host(text, PORTS[kind]) for text in netloc.split(","))
+    hosts = tuple(host_of(text, PORTS[kind], FORMS, ENCODE) for text in netloc.split(","))
     if kind is Kind.SINGLE and len(hosts) > 1:
         raise SettingError("the URL names several hosts", f"say what they are: {FORMS}")
     service, db = _path(parts, kind)
@@ -101,18 +101,6 @@ def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
         timeout=options.get("connection_timeout", CONNECT_TIMEOUT * 1000) / 1000,
         prefetch=options.get("prefetch"),
     )
-
-
-def _host(text: str, usual_port: int) -> Host:
-    try:
-        parts = urlsplit(f"//{text}")
-        name, port = parts.hostname, parts.port
-    except ValueError:
-        # The exception quotes what it could not read, which may be half a password.
-        raise SettingError("the URL cannot be read: its host or port is wrong", ENCODE) from None
-    if not name:
-        raise SettingError("the URL names no host", f"write {FORMS}; the password goes in CHRONICLE_PASSWORD")
-    return Host(name, port or usual_port)
 
 
 def _path(parts: SplitResult, kind: Kind) -> tuple[str, int]:

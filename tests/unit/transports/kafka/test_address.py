@@ -209,3 +209,28 @@ def test_a_prefetch_out_of_bounds(value: str) -> None:
 def test_an_address_is_a_value() -> None:
     one: Address = address_of("kafka://box")
     assert {one: 1}[address_of("kafka://box:9092")] == 1
+
+
+@pytest.mark.parametrize(
+    ("chosen", "heartbeat"),
+    [({}, 3000), ({"session.timeout.ms": "6000"}, 2000), ({"session.timeout.ms": "60000"}, 3000),
+     ({"session.timeout.ms": "soon"}, 3000)],
+)  # fmt: skip
+def test_a_short_session_has_three_heartbeats(chosen: dict[str, str], heartbeat: int) -> None:
+    """Otherwise a member that is well counts as dead."""
+    config = consumer_config(address_of("kafka://here", chosen), PLAIN, "t", "g")
+    assert config["heartbeat.interval.ms"] == heartbeat
+
+
+def test_a_heartbeat_that_comes_after_the_session_is_refused() -> None:
+    chosen = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "3000"}
+    with pytest.raises(SettingError, match="not shorter than session"):
+        consumer_config(address_of("kafka://here", chosen), PLAIN, "t", "g")
+
+
+def test_a_heartbeat_of_ones_own_stays() -> None:
+    chosen = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "2000"}
+    assert (
+        consumer_config(address_of("kafka://here", chosen), PLAIN, "t", "g")["heartbeat.interval.ms"]
+        == "2000"
+    )
