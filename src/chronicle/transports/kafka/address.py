@@ -106,6 +106,7 @@ def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
         prefetch=prefetch,
     )
     _check_login(address)
+    _check_heartbeat(settings)
     return address
 
 
@@ -162,15 +163,8 @@ def consumer_config(address: Address, tls: Tls, tag: str, group: str) -> dict[st
 
 def _heartbeat(settings: Mapping[str, str]) -> int:
     """Three in a session, as is usual; a member that sends fewer is taken for dead."""
-    session, chosen = settings.get(SESSION, ""), settings.get(HEARTBEAT, "")
-    if not session.isdecimal():  # librdkafka's own, or one that it refuses
-        return USUAL_HEARTBEAT
-    if chosen.isdecimal() and int(chosen) >= int(session):
-        raise SettingError(
-            f"{HEARTBEAT} is not shorter than {SESSION}: no member would stay in its group",
-            f"leave {HEARTBEAT} out, or choose a third of {SESSION}",
-        )
-    return max(1, min(USUAL_HEARTBEAT, int(session) // 3))
+    session = settings.get(SESSION, "")
+    return max(1, min(USUAL_HEARTBEAT, int(session) // 3)) if session.isdecimal() else USUAL_HEARTBEAT
 
 
 def producer_config(address: Address, tls: Tls, tag: str) -> dict[str, Any]:
@@ -206,6 +200,15 @@ def _check_login(address: Address) -> None:
         raise SettingError(
             f"{MECHANISM} needs a user",
             "write the user in the URL, kafka://user@host:9092, and the password in CHRONICLE_PASSWORD",
+        )
+
+
+def _check_heartbeat(settings: Mapping[str, str]) -> None:
+    session, heartbeat = settings.get(SESSION, ""), settings.get(HEARTBEAT, "")
+    if session.isdecimal() and heartbeat.isdecimal() and int(heartbeat) >= int(session):
+        raise SettingError(
+            f"{HEARTBEAT} is not shorter than {SESSION}: no member would stay in its group",
+            f"leave {HEARTBEAT} out, or choose a third of {SESSION}",
         )
 
 

@@ -225,7 +225,7 @@ def test_a_short_session_has_three_heartbeats(chosen: dict[str, str], heartbeat:
 def test_a_heartbeat_that_comes_after_the_session_is_refused() -> None:
     chosen = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "3000"}
     with pytest.raises(SettingError, match="not shorter than session"):
-        consumer_config(address_of("kafka://here", chosen), PLAIN, "t", "g")
+        address_of("kafka://here", chosen)
 
 
 def test_a_heartbeat_of_ones_own_stays() -> None:
