@@ -210,7 +210,7 @@ class Runner:
         late = self._workers.take()
         self._holdings.running -= len(late)
         for settlement in late:
-            self._fail(failures.of_syncer(settlement.outcome))
+            self._fail(failures.of_syncer(settlement))
         if late or not self._failed_client:  # then every answer is bad news
             self._account(self._transport.settle(late))
 
@@ -260,7 +260,7 @@ class Runner:
             if isinstance(settlement.outcome, Revoked):
                 self._delays.put(settlement, now)
             elif settlement.verdict.action is Action.LEAVE:
-                self._fail(failures.of_syncer(settlement.outcome))
+                self._fail(failures.of_syncer(settlement))
                 self._leave((settlement,))
             elif self._seals.broken_by(settlement):
                 self._fail(failures.WRONG_KEYS)

@@ -1,7 +1,8 @@
 """What is reported: the names of events, the facts of a verdict, and the observer that receives them.
 
 Rule 1: one event per verdict, after settling; everything else is rare (style rule 8).
-Rule 2 (D-21): ids, sizes and reasons. Of headers, properties and body only the action's id is reported.
+Rule 2 (D-21): ids, sizes and reasons. Of headers, properties and body only the action's id is reported, and
+        the trace or conversation the message belongs to (trace_context.py).
 Rule 3 (Z10): whatever a producer can choose is cleaned and capped.
 """
 
@@ -16,6 +17,7 @@ from chronicle.core.outcome import Action, Revoked, Synced
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.redaction import one_line
+from chronicle.telemetry.trace_context import trace_facts
 
 STARTING: Final = "consumer.starting"
 READY: Final = "consumer.ready"
@@ -136,6 +138,7 @@ def verdict_facts(settlement: Settlement) -> tuple[str, int, dict[str, Any]]:
         if place in origin:
             value = origin[place]
             facts[place] = number(value) if type(value) is int else label(str(value))
+    facts |= trace_facts(delivery)
     facts["action_id"] = None if settlement.action_id is None else number(settlement.action_id)
     facts["size"] = len(delivery.body)
     facts["redelivered"] = delivery.redelivered

@@ -28,6 +28,7 @@ _OPTIONS: Final = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
 # What people want to see after the text; the rest is for machines.
 _KEY_FACTS: Final = (
     "action_id", "routing_key", "offset", "id", "file", "line", "attempts", "latency_ms", "notes", "error",
+    "traceparent", "correlation_id",
     "syncer", "concurrency", "prefetch", "attempt", "running", "unsettled", "returned", "exit_code", "logger",
 )  # fmt: skip
 _COLOURS: Final = ((logging.ERROR, "\x1b[31m"), (logging.WARNING, "\x1b[33m"), (logging.INFO, "\x1b[32m"))
