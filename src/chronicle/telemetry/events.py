@@ -119,12 +119,11 @@ def number(value: int) -> int | str:
 
 
 def is_plain_ack(settlement: Settlement) -> bool:
-    """Nothing to note: the syncer returned True, the broker accepted the ack, and no stage left a note."""
+    """All went well: the syncer returned True, and the broker accepted the ack."""
     return (
         settlement.fate is Fate.DONE
         and settlement.verdict.action is Action.ACK
         and type(settlement.outcome) is Synced
-        and not settlement.notes
     )
 
 
@@ -147,11 +146,11 @@ def verdict_facts(settlement: Settlement) -> tuple[str, int, dict[str, Any]]:
         facts["attempts"] = number(delivery.attempts)
     facts["acked"] = verdict.action is Action.ACK and settlement.fate is Fate.DONE
     facts["latency_ms"] = round(settlement.seconds * 1000, 3)
+    if settlement.notes:
+        facts["notes"] = [one_line(note, 200) for note in settlement.notes]
     if plain:
         return ACKED, logging.INFO, facts
     facts["reason"] = one_line(verdict.reason, 500)
-    if settlement.notes:
-        facts["notes"] = [one_line(note, 200) for note in settlement.notes]
     if settlement.error:
         facts["error"] = one_line(settlement.error, 500)
     return (*_name(settlement), facts)
@@ -168,5 +167,5 @@ def _name(settlement: Settlement) -> tuple[str, int]:
     if settlement.fate is Fate.ASIDE:
         return PUT_ASIDE, logging.ERROR
     name, level = _NAMES[action]
-    # An ack with a note, or of a message that failed (`--on-failure ack`), deserves a look.
+    # An ack of a message that failed (`--on-failure ack`) deserves a look.
     return name, max(level, logging.WARNING)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from chronicle.core.settlement import Settlement
-from chronicle.telemetry import events
+from chronicle.telemetry import events, sealed_warning
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.redaction import cap, clean, one_line, redact
 from chronicle.telemetry.safe_stream import SafeStream
@@ -167,7 +167,7 @@ def _short(value: Any) -> str:
 def summary(counters: Counters, seconds: float) -> str:
     """The final table of a run (R-004-37): what is not zero, and the three numbers that always matter.
 
-    What the transport noticed follows, by the names of the events.
+    What the transport noticed follows, by the names of the events, and how often sealed data was passed on.
     """
     facts = counters.facts()
     always = {"received", "ack", "nack"}
@@ -178,7 +178,10 @@ def summary(counters: Counters, seconds: float) -> str:
     rows.append(("time", f"{seconds:,.1f}s"))
     width = max(len(number) for _, number in rows)
     names = max(14, *(len(name) + 2 for name, _ in rows))
-    return "".join(f"  {name:<{names}}{number:>{width}}\n" for name, number in rows)
+    sealed = sealed_warning.total(counters.sealed)
+    return "".join(f"  {name:<{names}}{number:>{width}}\n" for name, number in rows) + (
+        f"  {sealed}\n" if sealed else ""
+    )
 
 
 def tidy(value: Any) -> Any:
