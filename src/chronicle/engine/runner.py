@@ -381,14 +381,14 @@ class Runner:
         else:
             self._account(left)
 
-    def _leave_syncer(self) -> tuple[bool, bool]:
-        """Leave the syncer's context: whether a syncer is still running, and whether leaving failed."""
+    def _leave_syncer(self) -> tuple[bool, BaseException | None]:
+        """Leave the syncer's context: whether a syncer is still running, and what leaving raised."""
         patience = LEAVING if self._holdings.running else max(LEAVING, self._job.lifecycle.drain_timeout)
         try:
-            return not self._workers.stop(patience), False
+            return not self._workers.stop(patience), None
         except BaseException as error:
             self._tell.did_not_close(error)
-            return False, True
+            return False, error
 
     def _end(self) -> Ending:
         """Leave the syncer, and report how the run ended."""

@@ -178,10 +178,9 @@ def summary(counters: Counters, seconds: float) -> str:
     rows.append(("time", f"{seconds:,.1f}s"))
     width = max(len(number) for _, number in rows)
     names = max(14, *(len(name) + 2 for name, _ in rows))
+    table = "".join(f"  {name:<{names}}{number:>{width}}\n" for name, number in rows)
     sealed = sealed_warning.total(counters.sealed)
-    return "".join(f"  {name:<{names}}{number:>{width}}\n" for name, number in rows) + (
-        f"  {sealed}\n" if sealed else ""
-    )
+    return f"{table}  {sealed}\n" if sealed else table
 
 
 def tidy(value: Any) -> Any:

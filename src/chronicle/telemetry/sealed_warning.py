@@ -12,14 +12,12 @@ from chronicle.core.settlement import Settlement
 from chronicle.telemetry.trace_context import trace_facts
 
 EVENT: Final = "keys.sealed_passed_on"
-REMEDY: Final = (
-    "name a key store that opens it with --keys FILE, or refuse such messages with --require-decryption"
-)
+REMEDY: Final = "name a key store that opens it with --keys FILE, or refuse them with --require-decryption"
 
 
 def warning(first: Settlement) -> tuple[str, dict[str, Any]]:
     """The text about the first one, and what names it."""
-    text = f"{'; '.join(first.notes)}. The syncer gets it as it is: {REMEDY}. This is said once."
+    text = f"{'; '.join(first.notes)}. The syncer gets such messages as they are; {REMEDY}. Said once."
     return text, {"action_id": first.action_id, **trace_facts(first.delivery)}
 
 
