@@ -34,8 +34,8 @@ from chronicle.telemetry.formats import (
     tidy_facts,
     verdict_text,
 )
+from chronicle.telemetry.left_sealed import total
 from chronicle.telemetry.safe_stream import SafeStream
-from chronicle.telemetry.sealed_warning import total
 from chronicle_cli.terminal import console_on
 
 EVERY: Final = 1 / 8  # seconds between redraws

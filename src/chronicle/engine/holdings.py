@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.settlement import Fate, Settlement
-from chronicle.telemetry import sealed_warning
+from chronicle.telemetry import left_sealed
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
 
@@ -55,8 +55,8 @@ class Holdings:
 
     def _tell_sealed(self, settled: Sequence[Settlement]) -> None:
         self._told_sealed = True
-        text, facts = sealed_warning.warning(next(settlement for settlement in settled if settlement.notes))
-        self._observer.event(sealed_warning.EVENT, logging.WARNING, text, **facts)
+        text, facts = left_sealed.warning(next(settlement for settlement in settled if settlement.notes))
+        self._observer.event(left_sealed.EVENT, logging.WARNING, text, **facts)
 
     @property
     def given_back(self) -> int:

@@ -7,7 +7,7 @@ import logging
 from chronicle.engine.failures import Failure
 from chronicle.engine.job import Ending, Exit, Job
 from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost
-from chronicle.telemetry import events, sealed_warning
+from chronicle.telemetry import events, left_sealed
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
 from chronicle.telemetry.redaction import trace_of
@@ -75,7 +75,7 @@ class RunEvents:
         self._say(
             events.STOPPED,
             logging.INFO if ending.code is Exit.DONE else logging.ERROR,
-            "; ".join(filter(None, (f"stopped: {ending.reason}", sealed_warning.total(counters.sealed)))),
+            "; ".join(filter(None, (f"stopped: {ending.reason}", left_sealed.total(counters.sealed)))),
             exit_code=int(ending.code),
             unfinished=unfinished,
             **counters.facts(),

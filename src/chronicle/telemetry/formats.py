@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from chronicle.core.settlement import Settlement
-from chronicle.telemetry import events, sealed_warning
+from chronicle.telemetry import events, left_sealed
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.redaction import cap, clean, one_line, redact
 from chronicle.telemetry.safe_stream import SafeStream
@@ -179,7 +179,7 @@ def summary(counters: Counters, seconds: float) -> str:
     width = max(len(number) for _, number in rows)
     names = max(14, *(len(name) + 2 for name, _ in rows))
     table = "".join(f"  {name:<{names}}{number:>{width}}\n" for name, number in rows)
-    sealed = sealed_warning.total(counters.sealed)
+    sealed = left_sealed.total(counters.sealed)
     return f"{table}  {sealed}\n" if sealed else table
 
 
