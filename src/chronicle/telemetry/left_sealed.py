@@ -17,7 +17,9 @@ REMEDY: Final = "name a key store that opens it with --keys FILE, or refuse them
 
 def warning(first: Settlement) -> tuple[str, dict[str, Any]]:
     """The text about the first one, and what names it."""
-    text = f"{'; '.join(first.notes)}. The syncer gets such messages as they are; {REMEDY}. Said once."
+    text = (
+        f"{'; '.join(first.notes)}. The syncer gets such messages as they are; {REMEDY}. This is said once."
+    )
     return text, {"action_id": first.action_id, **trace_facts(first.delivery)}
 
 

@@ -244,6 +244,15 @@ def test_r_004_37_the_summary_has_the_final_counters() -> None:
     ]  # fmt: skip
 
 
+def test_the_summary_tells_how_often_personal_data_was_passed_on_sealed() -> None:
+    counters = Counters()
+    assert "sealed" not in summary(counters, 1)
+    counters.settled(settlement(notes=("personal data left sealed",)))
+    *_, row, _, _, last = summary(counters, 1).splitlines()
+    assert row.split() == ["sealed", "1"]
+    assert last == "  1 passed to the syncer with personal data left sealed, see --keys"
+
+
 def test_the_summary_has_what_the_transport_noticed() -> None:
     counters = Counters()
     counters.noticed(Notice("stream.lost_trimmed", logging.ERROR, "gone", {"count": 1200}))
