@@ -141,14 +141,15 @@ class Delivery:
     @property
     def traceparent(self) -> str | None:
         """The trace it belongs to (W3C Trace Context), if it names a valid one."""
-        return traceparent_in(self.headers) if self._may_name_trace() else None
+        return traceparent_in(self.headers) if self.may_name_trace() else None
 
     @property
     def correlation_id(self) -> str | None:
         """The conversation it belongs to, if it names one."""
-        return correlation_id_in(self.headers, self.properties) if self._may_name_trace() else None
+        return correlation_id_in(self.headers, self.properties) if self.may_name_trace() else None
 
-    def _may_name_trace(self) -> bool:
+    def may_name_trace(self) -> bool:
+        """Whether it is worth asking which; most messages name none."""
         return self._envelope is not None or self._names_trace is None or self._names_trace(self._raw)
 
     @property

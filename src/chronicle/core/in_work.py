@@ -7,18 +7,11 @@ message, also when the next one is in work.
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from chronicle.core.delivery import Delivery
 
-
-class InWork(NamedTuple):
-    """A delivery whose syncer is running, and the action's id in its message."""
-
-    delivery: Delivery
-    action_id: int | None
-
-
+InWork: TypeAlias = tuple[Delivery, int | None]  # with the action's id
 Ticket: TypeAlias = Token[InWork | None]
 
 IN_WORK: Final[ContextVar[InWork | None]] = ContextVar("chronicle_in_work", default=None)
@@ -27,12 +20,12 @@ IN_WORK: Final[ContextVar[InWork | None]] = ContextVar("chronicle_in_work", defa
 def current_delivery() -> Delivery | None:
     """The delivery whose syncer is running here; None outside of one."""
     in_work = IN_WORK.get()
-    return None if in_work is None else in_work.delivery
+    return None if in_work is None else in_work[0]
 
 
 def begin(delivery: Delivery, action_id: int | None) -> Ticket:
     """From now on this one is in work here; the ticket is for `end`."""
-    return IN_WORK.set(InWork(delivery, action_id))
+    return IN_WORK.set((delivery, action_id))
 
 
 def end(ticket: Ticket) -> None:

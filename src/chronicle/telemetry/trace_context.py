@@ -26,11 +26,14 @@ def current_facts() -> dict[str, Any]:
     in_work = IN_WORK.get()
     if in_work is None:
         return {}
-    return {"action_id": in_work.action_id, **trace_facts(in_work.delivery)}
+    delivery, action_id = in_work
+    return {"action_id": action_id, **trace_facts(delivery)}
 
 
 def trace_facts(delivery: Delivery) -> dict[str, str]:
     """What names a delivery's trace in a line of the log: its traceparent, else its correlation id."""
+    if not delivery.may_name_trace():
+        return {}
     if (traceparent := delivery.traceparent) is not None:
         return {TRACEPARENT: traceparent}
     if (correlation_id := delivery.correlation_id) is not None:
