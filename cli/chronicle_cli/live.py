@@ -34,6 +34,7 @@ from chronicle.telemetry.formats import (
     tidy_facts,
     verdict_text,
 )
+from chronicle.telemetry.left_sealed import total
 from chronicle.telemetry.safe_stream import SafeStream
 from chronicle_cli.terminal import console_on
 
@@ -157,7 +158,6 @@ class LiveView:
             "late": counters.stale,
             "ack retries": counters.ack_retry,
             "reconnects": counters.reconnects,
-            "left sealed": counters.sealed,
         }
         told = "  ".join(f"{count:,} {name}" for name, count in trouble.items() if count) or "none"
         state = f"{self._state or 'starting'} · up {_clock_of(uptime)}"
@@ -167,6 +167,7 @@ class LiveView:
             Text(state, style="green" if self._at_work else "yellow", no_wrap=True),
             numbers,
             Text(f"trouble  {told}", style="" if told == "none" else "yellow"),
+            *([Text(sealed, style="yellow")] if (sealed := total(counters.sealed)) else []),
             *self._failures(),
         )
 

@@ -7,25 +7,29 @@
         assert result.acked == 1
 
 Bytes are taken as they are, anything else becomes JSON. A failing message gets its second try and ends in
-`dead_letters`, as it would in production.
+`dead_letters`, as it would in production. What the syncer's constructor, `__enter__` or `__exit__` raises is
+raised here, as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from chronicle.core.delivery import Delivery
-from chronicle.core.outcome import Outcome
+from chronicle.core.outcome import Fatal, Outcome
 from chronicle.core.pipeline import Pipeline, Schema
 from chronicle.core.policy import OnException, OnInvalid, Policy, parse_on_failure
 from chronicle.core.settlement import Settlement
 from chronicle.engine.job import Bounds, Job
 from chronicle.engine.runner import Runner
+from chronicle.errors import SyncerError
 from chronicle.telemetry.events import Silent
+from chronicle.telemetry.redaction.traces import their_part
 from chronicle.transports.memory import MemoryTransport
 from chronicle.workers.loader import look_at
 
@@ -72,7 +76,7 @@ def run_syncer(
     messages: Iterable[Any],
     *,
     schema: str = "proca",
-    keys: str | None = None,
+    keys: str | os.PathLike[str] | None = None,
     on_failure: str = "requeue-once",
     on_invalid: str = "requeue-once",
     on_exception: str = "exit",
@@ -82,8 +86,10 @@ def run_syncer(
     """Run a syncer (function, async function or class) over messages, and return what became of them.
 
     The arguments are those of `chronicle consume`, without delays between the tries of `retry:N`; `keys` is a
-    key store's file or its JSON.
+    key store's file or its JSON. `messages` is a list, or anything else that gives one message after the
+    other: a single message, which is a dict, text or bytes, is a TypeError.
     """
+    _refuse_a_single(messages)
     try:
         failure, tries = parse_on_failure(on_failure)
     except ValueError as error:
@@ -92,7 +98,7 @@ def run_syncer(
     if keys:
         from chronicle.proca.keystore import KeyStore  # loads NaCl
 
-        store = KeyStore.load(keys)
+        store = KeyStore.load(os.fspath(keys))
     witness = _Witness()
     dead: list[DeadLettered] = []
     transport = MemoryTransport(
@@ -115,7 +121,17 @@ def run_syncer(
         2 * concurrency,
         Bounds(until_empty=True),
     )
-    ending = Runner(job, transport, witness).run()
+    runner = Runner(job, transport, witness)
+    try:
+        ending = runner.run()
+    except SyncerError as problem:
+        if problem.__cause__ is None:
+            raise
+        own: BaseException | None = problem.__cause__
+    else:
+        own = ending.unclosed if not any(isinstance(outcome, Fatal) for outcome in witness.outcomes) else None
+    if own is not None:  # not while another error is handled, which would be in its traceback
+        raise own.with_traceback(their_part(own.__traceback__))
     counters = ending.counters
     return Result(
         acked=counters.ack,
@@ -125,6 +141,14 @@ def run_syncer(
         outcomes=tuple(witness.outcomes),
         fatal=ending.reason if ending.code else "",
     )
+
+
+def _refuse_a_single(messages: object) -> None:
+    if isinstance(messages, Mapping | str | bytes | bytearray) or not isinstance(messages, Iterable):
+        given = type(messages).__name__
+        raise TypeError(
+            f"messages must be a list of messages, not a {given}: for a single one write [message]"
+        )
 
 
 def _body(message: Any) -> bytes:

@@ -176,7 +176,9 @@ def test_G8_sealed_messages_end_where_they_should(stage: Stage, keys: str) -> No
     assert contacts[1003].items() >= expected["action-encrypted-rotated-key.json"].items()
     assert contacts[1004] == sealed["contact"]
     (noted,) = [line for line in process.lines("message.acked") if "notes" in line]
-    assert (noted["action_id"], noted["level"]) == (1004, "warning")
+    assert (noted["action_id"], noted["level"]) == (1004, "info")
+    (told,) = process.lines("keys.sealed_passed_on")
+    assert (told["action_id"], told["level"]) == (1004, "warning")
     (dead,) = stage.dead_letters(1)
     assert dead.body == bodies[3]
 

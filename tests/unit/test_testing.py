@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import pytest
@@ -130,6 +132,87 @@ def test_R_004_24_with_keys_the_syncer_sees_the_person() -> None:
     assert run_syncer(sees, [message("action-encrypted.json")], keys=keys).ok
     opened = message("expected-decrypted.json")["action-encrypted.json"]
     assert seen[0].items() >= opened.items()
+
+
+def test_keys_may_be_a_path(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    file.touch(mode=0o600)
+    file.write_bytes((FOLDER / "keys.json").read_bytes())
+
+    def sees(message: Any) -> bool:
+        return bool(message["contact"]["email"])
+
+    assert run_syncer(sees, [message("action-encrypted.json")], keys=file).ok
+
+
+@pytest.mark.parametrize("single", [action(), "{}", b"{}", bytearray(b"{}"), None])
+def test_a_single_message_is_refused_with_what_to_write(single: Any) -> None:
+    """A dict would be taken for the list of its keys, a text for one of its characters."""
+    with pytest.raises(TypeError, match=r"must be a list .* write \[message\]"):
+        run_syncer(yes, single)
+
+
+def test_messages_may_be_any_iterable() -> None:
+    assert run_syncer(yes, (action(n) for n in range(3))).acked == 3
+
+
+class Broken:
+    """Fails at one moment, as its author wrote it."""
+
+    at = ""
+
+    def __init__(self) -> None:
+        self.fail("made")
+
+    def __enter__(self) -> None:
+        self.fail("entered")
+
+    def __exit__(self, *exc: object) -> None:
+        self.fail("left")
+
+    def __call__(self, message: Any) -> bool:
+        self.fail("called")
+        return True
+
+    def fail(self, at: str) -> None:
+        if at in self.at:
+            raise LookupError(f"broken when {at}")
+
+
+class BrokenAsync:
+    def __init__(self) -> None:
+        self.broken = Broken()
+
+    async def __aenter__(self) -> None:
+        self.broken.fail("entered")
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.broken.fail("left")
+
+    async def __call__(self, message: Any) -> bool:
+        self.broken.fail("called")
+        return True
+
+
+@pytest.mark.parametrize("kind", [Broken, BrokenAsync])
+@pytest.mark.parametrize("at", ["made", "entered", "left"])
+def test_the_persons_own_error_stands_alone(monkeypatch: pytest.MonkeyPatch, kind: Any, at: str) -> None:
+    """Of chronicle's way to their code there is no frame but that of run_syncer itself."""
+    monkeypatch.setattr(Broken, "at", at)
+    with pytest.raises(LookupError, match=f"broken when {at}") as caught:
+        run_syncer(kind, [action()])
+    assert caught.value.__cause__ is caught.value.__context__ is None
+    places = [frame.f_code.co_filename for frame, _ in walk_tb(caught.value.__traceback__)]
+    assert places[0] == __file__
+    assert places[1].endswith("chronicle/testing.py")
+    assert set(places[2:]) == {__file__}
+
+
+@pytest.mark.parametrize("kind", [Broken, BrokenAsync])
+def test_a_first_failure_is_not_hidden_by_the_next(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
+    monkeypatch.setattr(Broken, "at", ("called", "left"))
+    result = run_syncer(kind, [action()])
+    assert result.fatal == "the syncer raised LookupError: broken when called; the syncer failed to close"
 
 
 def test_a_syncer_that_cannot_be_called_is_an_error_of_its_own() -> None:

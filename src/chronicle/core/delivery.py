@@ -5,6 +5,8 @@ Rule 1: a delivery never changes; the body is the broker's bytes, always. One th
         itself can move such a message.
 Rule 2: headers and properties are decoded on first access. A header that cannot be decoded is the
         problem of its own message: `envelope.fault` says so and the headers read as empty.
+Rule 3: whether a message may name a trace is asked of the bytes, by the transport's `names_trace`: a line in
+        the log is not worth decoding headers that name none.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
+
+from chronicle.core.trace_headers import correlation_id_in, traceparent_in
 
 Facts: TypeAlias = Mapping[str, Any]
 NOTHING: Final[Facts] = {}
@@ -72,8 +76,8 @@ class Delivery:
     connection lives. `failed` is when a try of it first failed in this process, in milliseconds since 1970.
     """
 
-    __slots__ = ("_envelope", "_open", "_raw", "_timestamp", "body", "counted", "failed", "handle", "lease",
-                 "origin", "queue", "redelivered", "transport", "unread")  # fmt: skip
+    __slots__ = ("_envelope", "_names_trace", "_open", "_raw", "_timestamp", "body", "counted", "failed",
+                 "handle", "lease", "origin", "queue", "redelivered", "transport", "unread")  # fmt: skip
 
     def __init__(
         self,
@@ -90,6 +94,7 @@ class Delivery:
         envelope: Envelope | None = BLANK,
         open_envelope: Callable[[Any], Envelope] | None = None,
         raw_envelope: Any = None,
+        names_trace: Callable[[Any], bool] | None = None,
         unread: str = "",
     ) -> None:
         self.body = body
@@ -106,6 +111,7 @@ class Delivery:
         self._envelope = None if open_envelope else envelope
         self._open = open_envelope
         self._raw = raw_envelope
+        self._names_trace = names_trace
 
     @property
     def envelope(self) -> Envelope:
@@ -131,6 +137,20 @@ class Delivery:
             seconds = count(self.properties.get("timestamp"))  # AMQP's own property
             return seconds * 1000 or None
         return self._timestamp
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace it belongs to (W3C Trace Context), if it names a valid one."""
+        return traceparent_in(self.headers) if self.may_name_trace() else None
+
+    @property
+    def correlation_id(self) -> str | None:
+        """The conversation it belongs to, if it names one."""
+        return correlation_id_in(self.headers, self.properties) if self.may_name_trace() else None
+
+    def may_name_trace(self) -> bool:
+        """Whether it is worth asking which; most messages name none."""
+        return self._envelope is not None or self._names_trace is None or self._names_trace(self._raw)
 
     @property
     def attempts(self) -> int:

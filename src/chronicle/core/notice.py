@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from chronicle.core.delivery import Delivery
+
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """One line for the log; `level` is one of `logging`'s, `facts` hold ids and sizes and nothing else.
 
-    Notices are counted by their event; a fact `count` says that this one stands for so many.
+    Notices are counted by their event; a fact `count` says that this one stands for so many. `about` is the
+    delivery it is about, if it is one.
     """
 
     event: str
     level: int
     text: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    about: Delivery | None = None

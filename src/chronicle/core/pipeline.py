@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Unsealing: TypeAlias = tuple[tuple[str, ...], bool]  # warnings, and whether sealed data was opened
 PLAIN: Final[Unsealing] = ((), False)
-WITHOUT_KEYS: Final[Unsealing] = (("personal data left sealed: there is no key store, see --keys",), False)
+WITHOUT_KEYS: Final[Unsealing] = (("personal data left sealed: there is no key store",), False)
 
 
 class Schema(StrEnum):

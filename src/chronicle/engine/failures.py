@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from chronicle.core.outcome import Fatal, Outcome
+from chronicle.core.outcome import Fatal
+from chronicle.core.settlement import Settlement
 from chronicle.engine.breaker import SealBreaker
 from chronicle.engine.job import Exit
 from chronicle.engine.reconnect import Patience
 from chronicle.errors import CannotKeep, ChronicleError, ClientFailed
 from chronicle.telemetry import events
 from chronicle.telemetry.redaction import name_of, trace_of
+from chronicle.telemetry.trace_context import trace_facts
 from chronicle.transports.seam import Transport
 
 
@@ -22,14 +26,19 @@ class Failure:
     reason: str
     trace: str = ""
     event: str = events.FATAL
+    facts: Mapping[str, Any] = field(default_factory=dict)  # which message it is about, if it is about one
 
 
 WRONG_KEYS = Failure(Exit.OPERATOR, SealBreaker.problem, event=events.CIRCUIT_OPEN)
 
 
-def of_syncer(outcome: Outcome) -> Failure | None:
+def of_syncer(settlement: Settlement) -> Failure | None:
     """The syncer broke its contract."""
-    return Failure(Exit.FATAL, outcome.reason, outcome.trace) if isinstance(outcome, Fatal) else None
+    outcome = settlement.outcome
+    if not isinstance(outcome, Fatal):
+        return None
+    facts = {"action_id": settlement.action_id, **trace_facts(settlement.delivery)}
+    return Failure(Exit.FATAL, outcome.reason, outcome.trace, facts=facts)
 
 
 def of_thread(error: BaseException) -> Failure:

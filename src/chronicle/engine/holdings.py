@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.settlement import Fate, Settlement
+from chronicle.telemetry import left_sealed
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
 
@@ -19,6 +21,7 @@ class Holdings:
         self.held: set[Delivery] = set()  # received and not settled
         self.unfinished = 0  # given back to the broker because this process ends
         self.aside = 0  # on this connection, put aside by the transport: they go back when it closes
+        self._told_sealed = False
 
     @property
     def running(self) -> int:
@@ -45,8 +48,15 @@ class Holdings:
             self.held.discard(settlement.delivery)
             self._counters.settled(settlement)
             self.aside += settlement.fate is Fate.ASIDE
+        if self._counters.sealed and not self._told_sealed:
+            self._tell_sealed(settled)
         self._observer.settled(settled)
         return any(settlement.fate is Fate.DONE for settlement in settled)
+
+    def _tell_sealed(self, settled: Sequence[Settlement]) -> None:
+        self._told_sealed = True
+        text, facts = left_sealed.warning(next(settlement for settlement in settled if settlement.notes))
+        self._observer.event(left_sealed.EVENT, logging.WARNING, text, **facts)
 
     @property
     def given_back(self) -> int:

@@ -69,3 +69,4 @@ class Ending:
     counters: Counters
     stuck: bool = False
     trace: str = ""
+    unclosed: BaseException | None = None  # what the syncer raised when it was left

@@ -7,10 +7,11 @@ import logging
 from chronicle.engine.failures import Failure
 from chronicle.engine.job import Ending, Exit, Job
 from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost
-from chronicle.telemetry import events
+from chronicle.telemetry import events, left_sealed
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
 from chronicle.telemetry.redaction import trace_of
+from chronicle.telemetry.trace_context import trace_facts
 from chronicle.transports.seam import Transport
 from chronicle.workers.loader import Syncer
 
@@ -60,7 +61,7 @@ class RunEvents:
 
     def failed(self, failure: Failure) -> None:
         """The run cannot continue."""
-        self._say(failure.event, logging.CRITICAL, failure.reason, trace=failure.trace)
+        self._say(failure.event, logging.CRITICAL, failure.reason, trace=failure.trace, **failure.facts)
 
     def did_not_close(self, error: BaseException) -> None:
         self._say(
@@ -74,7 +75,7 @@ class RunEvents:
         self._say(
             events.STOPPED,
             logging.INFO if ending.code is Exit.DONE else logging.ERROR,
-            f"stopped: {ending.reason}",
+            "; ".join(filter(None, (f"stopped: {ending.reason}", left_sealed.total(counters.sealed)))),
             exit_code=int(ending.code),
             unfinished=unfinished,
             **counters.facts(),
@@ -89,7 +90,8 @@ class RunEvents:
         while seen:
             notice = seen.popleft()
             self._counters.noticed(notice)
-            self._say(notice.event, notice.level, notice.text, **notice.facts)
+            trace = trace_facts(notice.about) if notice.about is not None else {}
+            self._say(notice.event, notice.level, notice.text, **notice.facts, **trace)
 
     def state_changed(self, before: str, after: str, event: str) -> None:
         self._counters.entered(after)

@@ -210,7 +210,7 @@ class Runner:
         late = self._workers.take()
         self._holdings.running -= len(late)
         for settlement in late:
-            self._fail(failures.of_syncer(settlement.outcome))
+            self._fail(failures.of_syncer(settlement))
         if late or not self._failed_client:  # then every answer is bad news
             self._account(self._transport.settle(late))
 
@@ -260,7 +260,7 @@ class Runner:
             if isinstance(settlement.outcome, Revoked):
                 self._delays.put(settlement, now)
             elif settlement.verdict.action is Action.LEAVE:
-                self._fail(failures.of_syncer(settlement.outcome))
+                self._fail(failures.of_syncer(settlement))
                 self._leave((settlement,))
             elif self._seals.broken_by(settlement):
                 self._fail(failures.WRONG_KEYS)
@@ -381,14 +381,14 @@ class Runner:
         else:
             self._account(left)
 
-    def _leave_syncer(self) -> tuple[bool, bool]:
-        """Leave the syncer's context: whether a syncer is still running, and whether leaving failed."""
+    def _leave_syncer(self) -> tuple[bool, BaseException | None]:
+        """Leave the syncer's context: whether a syncer is still running, and what leaving raised."""
         patience = LEAVING if self._holdings.running else max(LEAVING, self._job.lifecycle.drain_timeout)
         try:
-            return not self._workers.stop(patience), False
+            return not self._workers.stop(patience), None
         except BaseException as error:
             self._tell.did_not_close(error)
-            return False, True
+            return False, error
 
     def _end(self) -> Ending:
         """Leave the syncer, and report how the run ended."""

@@ -44,15 +44,17 @@ class Shutdown:
         self.closing = why
         self.over = True
 
-    def concluded(self, unfinished: int, unconfirmed: int, *, stuck: bool, broken: bool) -> Ending:
+    def concluded(
+        self, unfinished: int, unconfirmed: int, *, stuck: bool, broken: BaseException | None
+    ) -> Ending:
         """How it ended: messages that may come again, or a syncer that did not close, are not a success."""
         assert self.ending is not None
         code, reason = self.ending.code, self.ending.reason
-        if broken:
+        if broken is not None:
             code, reason = (code or Exit.FATAL), f"{reason}; the syncer failed to close"
         if code is Exit.DONE and (unfinished or unconfirmed or stuck):
             code = Exit.RETURNED
             reason += "; a syncer is still running" if stuck else ""
             reason += f"; {unfinished} unfinished messages went back" if unfinished else ""
             reason += f"; {unconfirmed} finished messages may come again" if unconfirmed else ""
-        return replace(self.ending, code=code, reason=reason, stuck=stuck)
+        return replace(self.ending, code=code, reason=reason, stuck=stuck, unclosed=broken)

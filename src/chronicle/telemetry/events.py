@@ -1,7 +1,8 @@
 """What is reported: the names of events, the facts of a verdict, and the observer that receives them.
 
 Rule 1: one event per verdict, after settling; everything else is rare (style rule 8).
-Rule 2 (D-21): ids, sizes and reasons. Of headers, properties and body only the action's id is reported.
+Rule 2 (D-21): ids, sizes and reasons. Of headers, properties and body only the action's id is reported, and
+        the trace or conversation the message belongs to (trace_context.py).
 Rule 3 (Z10): whatever a producer can choose is cleaned and capped.
 """
 
@@ -16,6 +17,7 @@ from chronicle.core.outcome import Action, Revoked, Synced
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.redaction import one_line
+from chronicle.telemetry.trace_context import trace_facts
 
 STARTING: Final = "consumer.starting"
 READY: Final = "consumer.ready"
@@ -117,12 +119,11 @@ def number(value: int) -> int | str:
 
 
 def is_plain_ack(settlement: Settlement) -> bool:
-    """Nothing to note: the syncer returned True, the broker accepted the ack, and no stage left a note."""
+    """All went well: the syncer returned True, and the broker accepted the ack."""
     return (
         settlement.fate is Fate.DONE
         and settlement.verdict.action is Action.ACK
         and type(settlement.outcome) is Synced
-        and not settlement.notes
     )
 
 
@@ -136,6 +137,7 @@ def verdict_facts(settlement: Settlement) -> tuple[str, int, dict[str, Any]]:
         if place in origin:
             value = origin[place]
             facts[place] = number(value) if type(value) is int else label(str(value))
+    facts |= trace_facts(delivery)
     facts["action_id"] = None if settlement.action_id is None else number(settlement.action_id)
     facts["size"] = len(delivery.body)
     facts["redelivered"] = delivery.redelivered
@@ -144,11 +146,11 @@ def verdict_facts(settlement: Settlement) -> tuple[str, int, dict[str, Any]]:
         facts["attempts"] = number(delivery.attempts)
     facts["acked"] = verdict.action is Action.ACK and settlement.fate is Fate.DONE
     facts["latency_ms"] = round(settlement.seconds * 1000, 3)
+    if settlement.notes:
+        facts["notes"] = [one_line(note, 200) for note in settlement.notes]
     if plain:
         return ACKED, logging.INFO, facts
     facts["reason"] = one_line(verdict.reason, 500)
-    if settlement.notes:
-        facts["notes"] = [one_line(note, 200) for note in settlement.notes]
     if settlement.error:
         facts["error"] = one_line(settlement.error, 500)
     return (*_name(settlement), facts)
@@ -165,5 +167,5 @@ def _name(settlement: Settlement) -> tuple[str, int]:
     if settlement.fate is Fate.ASIDE:
         return PUT_ASIDE, logging.ERROR
     name, level = _NAMES[action]
-    # An ack with a note, or of a message that failed (`--on-failure ack`), deserves a look.
+    # An ack of a message that failed (`--on-failure ack`) deserves a look.
     return name, max(level, logging.WARNING)

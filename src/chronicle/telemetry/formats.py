@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from chronicle.core.settlement import Settlement
-from chronicle.telemetry import events
+from chronicle.telemetry import events, left_sealed
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.redaction import cap, clean, one_line, redact
 from chronicle.telemetry.safe_stream import SafeStream
@@ -28,6 +28,7 @@ _OPTIONS: Final = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
 # What people want to see after the text; the rest is for machines.
 _KEY_FACTS: Final = (
     "action_id", "routing_key", "offset", "id", "file", "line", "attempts", "latency_ms", "notes", "error",
+    "traceparent", "correlation_id",
     "syncer", "concurrency", "prefetch", "attempt", "running", "unsettled", "returned", "exit_code", "logger",
 )  # fmt: skip
 _COLOURS: Final = ((logging.ERROR, "\x1b[31m"), (logging.WARNING, "\x1b[33m"), (logging.INFO, "\x1b[32m"))
@@ -166,7 +167,7 @@ def _short(value: Any) -> str:
 def summary(counters: Counters, seconds: float) -> str:
     """The final table of a run (R-004-37): what is not zero, and the three numbers that always matter.
 
-    What the transport noticed follows, by the names of the events.
+    What the transport noticed follows, by the names of the events, and how often sealed data was passed on.
     """
     facts = counters.facts()
     always = {"received", "ack", "nack"}
@@ -177,7 +178,9 @@ def summary(counters: Counters, seconds: float) -> str:
     rows.append(("time", f"{seconds:,.1f}s"))
     width = max(len(number) for _, number in rows)
     names = max(14, *(len(name) + 2 for name, _ in rows))
-    return "".join(f"  {name:<{names}}{number:>{width}}\n" for name, number in rows)
+    table = "".join(f"  {name:<{names}}{number:>{width}}\n" for name, number in rows)
+    sealed = left_sealed.total(counters.sealed)
+    return f"{table}  {sealed}\n" if sealed else table
 
 
 def tidy(value: Any) -> Any:

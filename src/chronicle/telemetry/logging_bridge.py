@@ -1,8 +1,8 @@
 """Log records from other libraries, turned into chronicle's own lines.
 
 Rule 1: no record may raise, print by itself, or contain a secret, an address or a telephone number.
-Rule 2: it is unknown which message a record is about, so the text of an exception that is logged with its
-        traceback is withheld wherever the record quotes it.
+Rule 2: a record names the message in work where it was written. Whether it is about that one is unknown, so
+        the text of an exception that is logged with its traceback is withheld wherever the record quotes it.
 Rule 3: asyncio quotes the arguments and exceptions of tasks: of its records only the fixed words are logged.
 """
 
@@ -13,6 +13,7 @@ import logging
 from chronicle.telemetry import events
 from chronicle.telemetry.events import Observer
 from chronicle.telemetry.redaction import mask, name_of, reason_of, trace_of
+from chronicle.telemetry.trace_context import current_facts
 
 _LONGEST = 2_000
 
@@ -28,7 +29,7 @@ class LoggingBridge(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         try:
             text = _of_asyncio(record, error) if record.name == "asyncio" else _without(error, record)
-            facts = {"logger": record.name}
+            facts = {"logger": record.name, **current_facts()}
             if error is not None:
                 facts["trace"] = trace_of(error, None)
             self._observer.event(events.LOG, record.levelno, mask(text, None, _LONGEST), **facts)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from chronicle.core.delivery import Delivery
 from chronicle.core.pipeline import Pipeline, Schema
 from chronicle.core.policy import Policy
+from chronicle.telemetry.consumer_spans import consumer_spans
 from chronicle.workers.handler import Handler
 from chronicle.workers.loader import Syncer
 from chronicle.workers.mailbox import Mailbox
@@ -56,7 +57,13 @@ def _workers(
 ) -> Workers:
 
     def handler(call: Callable[..., Any]) -> Handler:
-        return Handler(pipeline, policy, call, takes_delivery=syncer.takes_delivery)
+        """Made when the syncer has been entered, which may be where it sets up its spans."""
+        spans = consumer_spans()
+        if spans is None:
+            return Handler(pipeline, policy, call, takes_delivery=syncer.takes_delivery)
+        from chronicle.workers.traced_handler import TracedHandler
+
+        return TracedHandler(pipeline, policy, call, spans, takes_delivery=syncer.takes_delivery)
 
     if syncer.is_async:
         from chronicle.workers.tasks import TaskWorkers  # asyncio is slow to import

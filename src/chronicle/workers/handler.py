@@ -13,6 +13,7 @@ from typing import Any
 
 from chronicle.core.deadletters.death import undead
 from chronicle.core.delivery import Delivery
+from chronicle.core.in_work import begin, end
 from chronicle.core.names import names_in
 from chronicle.core.outcome import Asked, Failed, Fatal, Invalid, Outcome, Revoked, Synced
 from chronicle.core.pipeline import Pipeline, Prepared, Schema
@@ -44,6 +45,7 @@ class Handler:
         prepared = self._prepare(delivery)
         if not isinstance(prepared, Prepared):
             return self._settlement(delivery, prepared, started)
+        ticket = begin(delivery, prepared.action_id)
         try:
             if self._takes_delivery:
                 outcome = judge(self._call(prepared.message, delivery))
@@ -51,6 +53,7 @@ class Handler:
                 outcome = judge(self._call(prepared.message))
         except BaseException as error:
             outcome = self._raised(error, prepared.message, delivery)
+        end(ticket)
         return self._settlement(delivery, outcome, started, prepared)
 
     async def run_async(self, delivery: Delivery) -> Settlement:
@@ -59,6 +62,7 @@ class Handler:
         prepared = self._prepare(delivery)
         if not isinstance(prepared, Prepared):
             return self._settlement(delivery, prepared, started)
+        ticket = begin(delivery, prepared.action_id)
         try:
             if self._takes_delivery:
                 outcome = judge(await self._call(prepared.message, delivery))
@@ -66,6 +70,7 @@ class Handler:
                 outcome = judge(await self._call(prepared.message))
         except BaseException as error:
             outcome = self._raised(error, prepared.message, delivery)
+        end(ticket)
         return self._settlement(delivery, outcome, started, prepared)
 
     def _prepare(self, delivery: Delivery) -> Prepared | Outcome:

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from chronicle.errors import OperatorError, SyncerError
-from chronicle.telemetry.redaction import KNOWN, one_line, secrets_in, trace_of
+from chronicle.telemetry.redaction import KNOWN, one_line, reason_of, secrets_in, trace_of
 
 # No message has come yet, so an error can quote nothing of one.
 NO_MESSAGE: Final[Mapping[str, Any]] = {}
@@ -49,7 +49,7 @@ class Syncer:
         if isinstance(error, OperatorError):  # a built-in syncer says itself which setting is wrong
             return error
         return SyncerError(
-            f"the syncer {self.name} did not start: {one_line(type(error).__name__)}",
+            f"the syncer {self.name} did not start: {reason_of(error, NO_MESSAGE)}",
             "fix it; its traceback is above",
             trace=trace_of(error, NO_MESSAGE),
         )

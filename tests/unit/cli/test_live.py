@@ -101,6 +101,21 @@ def test_design_5_the_view_shows_rates_work_and_what_failed_and_why() -> None:
     assert "\x1b[?25h" in last
 
 
+def test_what_is_passed_on_sealed_is_a_line_of_the_view_and_not_one_for_each_message() -> None:
+    view, stream, clock = view_on()
+    counters = run_a_little(view, clock)
+    assert "sealed" not in stream.getvalue()
+    sealed = acked()
+    sealed.notes = ("personal data left sealed: there is no key store",)
+    for _ in range(1200):
+        counters.settled(sealed)
+    view.settled([sealed] * 1200)
+    clock.now += 1
+    view.tick(counters)
+    assert "1,200 passed to the syncer with personal data left sealed, see --keys" in stream.getvalue()
+    assert "notes=" not in stream.getvalue()
+
+
 @pytest.mark.parametrize("state", ["Delivering", "Receiving"])
 def test_it_is_green_while_the_consumer_is_at_work_whatever_its_broker_calls_that(state: str) -> None:
     view, _, clock = view_on()

@@ -86,7 +86,7 @@ def test_r_000_44_46_a_line_per_delivery_with_its_facts() -> None:
     ("made", "name", "level"),
     [
         (settlement(), "message.acked", "info"),
-        (settlement(notes=("personal data left sealed",)), "message.acked", "warning"),
+        (settlement(notes=("personal data left sealed",)), "message.acked", "info"),
         (settlement(Action.ACK, Failed()), "message.acked", "warning"),
         (settlement(Action.REQUEUE), "message.requeued", "warning"),
         (settlement(Action.DEAD_LETTER, Invalid("not JSON")), "message.dead_lettered", "warning"),
@@ -105,9 +105,7 @@ def test_style_8_one_line_per_verdict_named_after_what_became_of_the_message(
     (line,) = read(stream)
     assert (line["event"], line["level"]) == (name, level)
     assert line["acked"] is (name == "message.acked")
-    assert ("attempts" in line) is (
-        made.outcome != Synced() or made.fate is not Fate.DONE or bool(made.notes)
-    )
+    assert ("attempts" in line) is (made.outcome != Synced() or made.fate is not Fate.DONE)
 
 
 def test_d_3_a_dropped_message_is_named_at_error_level() -> None:
@@ -244,6 +242,15 @@ def test_r_004_37_the_summary_has_the_final_counters() -> None:
     assert [row.split() for row in table.splitlines()] == [
         ["received", "1,234"], ["ack", "1,200"], ["nack", "0"], ["per", "second", "120.0"], ["time", "10.0s"],
     ]  # fmt: skip
+
+
+def test_the_summary_tells_how_often_personal_data_was_passed_on_sealed() -> None:
+    counters = Counters()
+    assert "sealed" not in summary(counters, 1)
+    counters.settled(settlement(notes=("personal data left sealed",)))
+    *_, row, _, _, last = summary(counters, 1).splitlines()
+    assert row.split() == ["sealed", "1"]
+    assert last == "  1 passed to the syncer with personal data left sealed, see --keys"
 
 
 def test_the_summary_has_what_the_transport_noticed() -> None:

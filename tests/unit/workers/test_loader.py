@@ -260,7 +260,8 @@ class TestMade:
         syncer = load("bad_class:Crm")
         error = made_in_vain(syncer)
         assert isinstance(error, SyncerError)
-        assert error.problem == "the syncer bad_class:Crm did not start: AttributeError"
+        words = "AttributeError: 'Crm' object has no attribute 'x'"
+        assert error.problem == f"the syncer bad_class:Crm did not start: {words}"
         assert error.remedy == "fix it; its traceback is above"
         assert 'bad_class.py", line 2, in __init__' in error.trace
         assert "loader.py" not in error.trace

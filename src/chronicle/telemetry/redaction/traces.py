@@ -2,7 +2,9 @@
 
 Rule 1: if the message is not known, only chronicle's own errors keep their text; of an OSError the words of
         the system for its number are shown. Python quotes values in the texts of its own errors.
-Rule 2: what is shown of the code was written before any message came: names and lines of files on disk, and
+Rule 2: a person's error stands alone: neither the frames that led to their code are shown, nor an error of
+        chronicle's own that was being handled meanwhile, which is reported by itself.
+Rule 3: what is shown of the code was written before any message came: names and lines of files on disk, and
         classes that a module holds. They are masked like every text.
 """
 
@@ -15,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from traceback import walk_tb
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any, Final, TypeGuard
 
 from chronicle.errors import Ask, ChronicleError
@@ -23,6 +25,7 @@ from chronicle.telemetry.redaction.personal import WITHHELD, Mask
 from chronicle.telemetry.redaction.secrets import one_line
 
 _HOME: Final = str(Path(__file__).resolve().parents[2]) + "/"
+_LOOP: Final = str(Path(os.__file__).parent / "asyncio") + "/"
 _FIRST_FRAMES: Final = 4
 _LAST_FRAMES: Final = 12
 _MOST_ERRORS: Final = 6
@@ -82,7 +85,7 @@ class _Told:
         return WITHHELD if text else ""
 
     def block(self, error: BaseException) -> str:
-        frames = list(walk_tb(error.__traceback__))
+        frames = list(walk_tb(their_part(error.__traceback__)))
         foreign = [(frame, line) for frame, line in frames if not _is_machinery(frame.f_code.co_filename)]
         frames = foreign or frames
         left_out = len(frames) - _FIRST_FRAMES - _LAST_FRAMES
@@ -126,6 +129,19 @@ def _is_source(file: object) -> TypeGuard[str]:
     return isinstance(file, str) and file.endswith(".py") and os.path.isfile(file)
 
 
+def their_part(trace: TracebackType | None) -> TracebackType | None:
+    """What is left of a traceback without chronicle's way to the first foreign code, and the event loop's."""
+    begin = at = trace
+    while at is not None:
+        file = at.tb_frame.f_code.co_filename
+        at = at.tb_next
+        if _is_machinery(file):
+            begin = at
+        elif not file.startswith(_LOOP):
+            break
+    return begin or trace
+
+
 def _is_machinery(file: str) -> bool:
     return file.startswith((_HOME, "<frozen importlib")) or "/importlib/" in file
 
@@ -136,6 +152,8 @@ def _chain(error: BaseException, seen: set[int]) -> Iterator[tuple[str, BaseExce
     before, joint = error.__cause__, "which was the cause of:"
     if before is None and not error.__suppress_context__:
         before, joint = error.__context__, "while it was handled:"
+        if before is not None and _is_ours(before) and not _is_ours(error):
+            before = None
     if before is not None and id(before) not in seen and len(seen) < 50:
         yield from _chain(before, seen)
     else:

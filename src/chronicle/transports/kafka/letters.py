@@ -202,4 +202,4 @@ class Letters:
             self._tell_at = now + PAUSE
             text = f"{self._topic!r} did not take {where}: {error.str()}; trying again in {delay:g}s"
             facts = {"partition": record.part.number, "waiting": len(self)}
-            self._notices.append(Notice(REFUSED, logging.ERROR, text, facts))
+            self._notices.append(Notice(REFUSED, logging.ERROR, text, facts, settlement.delivery))

@@ -55,6 +55,7 @@ def delivery_of(message: Message, queue: str, lease: Lease | None = None) -> Del
         lease=lease,
         open_envelope=open_envelope,
         raw_envelope=message,
+        names_trace=names_trace,
     )
 
 
@@ -70,6 +71,11 @@ def open_envelope(message: Message) -> Envelope:
     if pairs is None:
         return Envelope({}, properties, UNREADABLE)
     return Envelope(decoded(pairs), properties)
+
+
+def names_trace(message: Message) -> bool:
+    """Whether a record has any headers at all; few have, and those are cheap to look through."""
+    return bool(headers_of(message))
 
 
 def headers_of(message: Message) -> Headers | None:

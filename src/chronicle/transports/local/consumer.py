@@ -29,7 +29,7 @@ from chronicle.core.settlement import Settlement
 from chronicle.core.states import EMBEDDED, Embedded, EmbeddedEvent
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, NoSuchQueue
 from chronicle.transports.local.address import file_of
-from chronicle.transports.local.contents import unpack
+from chronicle.transports.local.contents import names_trace, unpack
 from chronicle.transports.local.owners import Owner, bury, tokens
 from chronicle.transports.local.schema import Stalled
 from chronicle.transports.local.stall import Stall
@@ -290,6 +290,7 @@ class LocalTransport:
             handle=Claim(row.id, owner.token, row.tries),
             open_envelope=unpack if written else None,
             raw_envelope=(row.envelope, row.death),
+            names_trace=names_trace,
         )
 
     def _how_to_publish(self) -> str:

@@ -10,6 +10,7 @@ from chronicle.core.delivery import Envelope
 from chronicle.core.json_tags import tag, untag
 from chronicle.core.record import dump
 from chronicle.core.settlement import Settlement
+from chronicle.core.trace_headers import RAW_CORRELATION_ID, RAW_TRACEPARENT
 from chronicle.transports.seam import Outgoing
 
 
@@ -37,3 +38,9 @@ def unpack(raw: tuple[bytes | None, bytes | None]) -> Envelope:
         return Envelope({**untag(written["headers"]), **headers}, untag(written["properties"]))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         return Envelope(fault=f"the headers cannot be read: {type(error).__name__}")
+
+
+def names_trace(raw: tuple[bytes | None, bytes | None]) -> bool:
+    """Whether what `pack` made may name a trace or a conversation."""
+    envelope = raw[0]
+    return envelope is not None and (RAW_TRACEPARENT in envelope or RAW_CORRELATION_ID in envelope)

@@ -32,7 +32,7 @@ from chronicle.core.settlement import Fate, Settlement
 from chronicle.errors import ConnectionLost
 from chronicle.transports.rabbitmq.acks import TagLedger
 from chronicle.transports.rabbitmq.codec.deaths import can_be_dead_lettered
-from chronicle.transports.rabbitmq.codec.decode import open_envelope
+from chronicle.transports.rabbitmq.codec.decode import names_trace, open_envelope
 from chronicle.transports.rabbitmq.codec.encode import UNSENDABLE
 from chronicle.transports.rabbitmq.codec.frames import Arrival
 from chronicle.transports.rabbitmq.connection import Connection
@@ -198,6 +198,7 @@ class RabbitTransport:
             handle=(epoch, arrival.tag, arrival.envelope, arrival.consumer),
             open_envelope=open_envelope,
             raw_envelope=arrival.envelope,
+            names_trace=names_trace,
             unread=arrival.unread,
         )
 

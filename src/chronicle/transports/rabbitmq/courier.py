@@ -269,7 +269,7 @@ class Courier:
             "delay_ms": round(delay * 1000),
         }
         text = f"{self._said(why)}; the message waits, next try in {delay:.0f}s"
-        self._notices.append(Notice(COPY_REFUSED, logging.ERROR, text, facts))
+        self._notices.append(Notice(COPY_REFUSED, logging.ERROR, text, facts, copy.settlement.delivery))
 
     def _on_return(self, _channel: Channel, method: Any, _properties: Any, _body: bytes) -> None:
         # It comes before the confirmation of the same message.

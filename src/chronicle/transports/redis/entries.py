@@ -17,6 +17,7 @@ from chronicle.core.deadletters.death import ATTEMPTS, FIRST, LAST, MOST, REDRIV
 from chronicle.core.delivery import Delivery, Envelope, Lease
 from chronicle.core.json_tags import tag
 from chronicle.core.record import dump
+from chronicle.core.trace_headers import RAW_CORRELATION_ID, RAW_TRACEPARENT
 from chronicle.errors import InvalidMessage
 from chronicle.transports.seam import Outgoing
 
@@ -79,6 +80,7 @@ def delivery_of(claim: Claim, stream: str, fields: tuple[bytes, ...]) -> Deliver
         lease=claim,
         open_envelope=open_envelope,
         raw_envelope=(pairs, fields),
+        names_trace=names_trace,
         unread="" if body is not None else no_body(fields),
     )
 
@@ -131,6 +133,12 @@ def open_envelope(raw: tuple[Sequence[bytes], tuple[bytes, ...]]) -> Envelope:
             value = pairs[place + 1]
             headers[key] = _number(value) if key in NUMBERS else _text(value)
     return Envelope(headers)
+
+
+def names_trace(raw: tuple[Sequence[bytes], tuple[bytes, ...]]) -> bool:
+    """Whether an entry has a field that names a trace or a conversation."""
+    pairs = raw[0]
+    return len(pairs) > 2 and (RAW_TRACEPARENT in pairs or RAW_CORRELATION_ID in pairs)
 
 
 def _text(value: bytes) -> str | bytes:

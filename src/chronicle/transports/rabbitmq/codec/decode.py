@@ -18,6 +18,7 @@ from struct import Struct
 from typing import Any, Final, TypeAlias
 
 from chronicle.core.delivery import Envelope
+from chronicle.core.trace_headers import CORRELATION_ID, RAW_CORRELATION_ID, RAW_TRACEPARENT
 
 Text: TypeAlias = str | bytes
 
@@ -68,6 +69,8 @@ PROPERTIES: Final = (
     (1 << 2, "cluster_id", TEXT),
 )
 
+_CORRELATED: Final = next(flag for flag, name, _ in PROPERTIES if name == CORRELATION_ID) >> 8  # first byte
+
 
 class Unreadable(ValueError):
     """These bytes are not what they should be."""
@@ -105,6 +108,11 @@ def open_envelope(raw: bytes) -> Envelope:
     except Unreadable as error:
         fault, headers = fault or f"the properties cannot be read: {error}", {}
     return Envelope(headers, properties, fault)
+
+
+def names_trace(raw: bytes) -> bool:
+    """Whether an envelope may name a trace or a conversation, asked of its bytes."""
+    return RAW_TRACEPARENT in raw or bool(raw and raw[0] & _CORRELATED) or RAW_CORRELATION_ID in raw
 
 
 def properties_of(raw: bytes) -> dict[str, bytes]:
