@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from chronicle.core.topology import dead_letter_queue
+from chronicle.core.queues import dead_letter_queue
 from integration.test_rabbitmq_retry_loop import make_loop
 from support import raw_amqp, samples
 from support.fixtures import Broker, StartChronicle

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from chronicle.core.topology import dead_letter_queue
+from chronicle.core.queues import dead_letter_queue
 from support.cli import run
 from support.fixtures import Broker, StartChronicle
 from support.process import ChronicleProcess

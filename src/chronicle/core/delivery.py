@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 Facts: TypeAlias = Mapping[str, Any]
 NOTHING: Final[Facts] = {}
+REJECTED: Final = ("rejected", "delivery_limit")  # the reasons in x-death that end a try
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ def counted_by_headers(headers: Facts, queue: str) -> int:
     deaths = sum(
         count(entry.get("count"))
         for entry in x_death(headers)
-        if entry.get("queue") == queue and entry.get("reason") in ("rejected", "delivery_limit")
+        if entry.get("queue") == queue and entry.get("reason") in REJECTED
     )
     return max(count(headers.get("x-delivery-count")), count(headers.get("x-chronicle-attempts")), deaths)
 

@@ -11,10 +11,12 @@ from typing import Any
 class Notice:
     """One line for the log; `level` is one of `logging`'s, `facts` hold ids and sizes and nothing else.
 
-    Notices are counted by their event; a fact `count` says that this one stands for so many.
+    Notices are counted by their event; a fact `count` says that this one stands for so many. What is said at
+    every start, and is no trouble, is not `counted`.
     """
 
     event: str
     level: int
     text: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    counted: bool = True

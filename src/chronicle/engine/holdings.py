@@ -46,7 +46,7 @@ class Holdings:
             self._counters.settled(settlement)
             self.aside += settlement.fate is Fate.ASIDE
         self._observer.settled(settled)
-        return any(settlement.fate is Fate.DONE for settlement in settled)
+        return any(settlement.is_done for settlement in settled)
 
     @property
     def given_back(self) -> int:

@@ -30,6 +30,7 @@ class RunEvents:
         self._say(events.STARTING, logging.INFO, "starting", syncer=syncer.name, file=syncer.file or None)
 
     def ready(self, job: Job, queued: int | None, attempts: int, away: float) -> None:
+        self.notices()  # what was found out while opening comes first
         self._say(
             events.READY,
             logging.INFO,
@@ -88,7 +89,8 @@ class RunEvents:
         seen = self._transport.notices
         while seen:
             notice = seen.popleft()
-            self._counters.noticed(notice)
+            if notice.counted:
+                self._counters.noticed(notice)
             self._say(notice.event, notice.level, notice.text, **notice.facts)
 
     def state_changed(self, before: str, after: str, event: str) -> None:
