@@ -100,13 +100,17 @@ def test_a_message_nobody_can_move_does_not_hold_a_slot(stage: Stage) -> None:
     assert sorted(left.body for left in stage.left(7)) == [b"bad %d" % number for number in range(7)]
 
 
-def test_a_message_the_broker_cannot_move_is_moved_by_us(stage: Stage) -> None:
-    """To the queue's own dead letters, confirmed, without the header that would break the broker."""
+@pytest.mark.parametrize("way", ["auto", "broker"])
+def test_a_message_the_broker_cannot_move_is_moved_by_us(stage: Stage, way: str) -> None:
+    """To the queue's own dead letters, confirmed, without the header that would break the broker.
+
+    Also where all others are left to the broker (D-22): then a connection is opened for them.
+    """
     dead = stage.queues.declare(dead_letter_queue(stage.queue))
     for number in range(3 * SLOTS + 1):
         raw_amqp.publish(stage.queues, stage.queue, b"bad %d" % number, BROKEN)
     stage.publish(*map(good, range(NUMBER)))
-    process = stage.consume("yes")
+    process = stage.consume("yes", "--dead-letters", way)
     assert process.returncode == 0, process.stderr
     wait_for_good(stage)
     assert counted(process) == {

@@ -96,7 +96,7 @@ def test_a_message_that_always_fails_is_tried_every_round_and_dropped(stage: Sta
     assert [call["redelivered"] for call in calls] == flags
     tries = len(flags)
     assert counted(process) == {
-        "received": tries + 1, "nack": tries, "requeued": tries - 3, "dead_lettered": 3, "dropped": 1
+        "received": tries + 1, "nack": tries, "requeued": tries - 3, "rejected": 3, "dropped": 1
     }  # fmt: skip
     assert dropped["level"] == "error"
     assert dropped["action_id"] == 1001
@@ -124,7 +124,7 @@ def test_a_message_that_gets_well_leaves_the_loop(stage: Stage) -> None:
     process.wait_for_line("message.acked", PATIENCE)
     process.signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 0
-    assert counted(process) == {"received": 3, "ack": 1, "nack": 2, "requeued": 1, "dead_lettered": 1}
+    assert counted(process) == {"received": 3, "ack": 1, "nack": 2, "requeued": 1, "rejected": 1}
     (acked,) = process.lines("message.acked")
     assert acked["routing_key"] == loop.queue  # the retry exchange goes by the queue's name
 
@@ -168,5 +168,5 @@ def test_counted_retries_work_inside_the_loop(stage: Stage, quorum: bool) -> Non
 
     assert [call["attempts"] for call in stage.calls()] == [1, 2, 2]
     assert dropped["reason"] == "2 retries, limit 1"
-    assert counted(process) == {"received": 4, "nack": 3, "retried": 1, "dead_lettered": 2, "dropped": 1}
+    assert counted(process) == {"received": 4, "nack": 3, "retried": 1, "rejected": 2, "dropped": 1}
     assert [stage.queues.depth(queue) for queue in (loop.queue, loop.fail, waiting.name)] == [0, 0, 0]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import click
 
-from chronicle.core.deadletters.keeping import LetterTerms
+from chronicle.core.deadletters.prospect import LetterTerms
 from chronicle.core.policy import OnFailure
 from chronicle.engine.job import Exit, Job
 from chronicle.errors import SettingError

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from chronicle.core.deadletters.keeping import Prospect
+from chronicle.core.deadletters.prospect import Prospect
 from chronicle.core.machine import Table
 from chronicle.core.order import LaneOf
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport

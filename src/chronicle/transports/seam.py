@@ -24,7 +24,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from chronicle.core.backoff import Backoff
-from chronicle.core.deadletters.keeping import LetterTerms
+from chronicle.core.deadletters.prospect import LetterTerms
 from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice

@@ -157,7 +157,7 @@ def failed_again(delivery: Delivery, reason: str, consumer: str, now: int, home:
     return {
         **unworn(delivery.headers),
         **failed(delivery, reason, consumer, now),
-        ATTEMPTS: min(death.attempts + 1, MOST),
+        ATTEMPTS: min(max(death.attempts, 1) + 1, MOST),
         QUEUE: capped(home),
         FIRST: min(death.first or now, now),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.core.deadletters.keeping import Prospect
+from chronicle.core.deadletters.prospect import Prospect
 from chronicle.transports.broker import Broker, DeadLetterCheck, Stopping, UrlFacts
 from chronicle.transports.rabbitmq.address import SETTINGS, address_of
 from chronicle.transports.rabbitmq.choices import OPTIONS

@@ -261,16 +261,18 @@ class RabbitTransport:
         broker_can = can_be_dead_lettered(envelope, self._connector.queue)
         if settlement.delivery.unread:  # without its body, only the broker can move it
             if not broker_can and settlement.verdict.action is Action.DEAD_LETTER:
-                self._put_aside(settlement, UNREAD)
+                self._put_aside(settlement, f"{X_DEATH}, and {UNREAD}")
             return False
         if courier is not None and courier.takes(settlement):
             if courier.send(tag, envelope, settlement):
                 return True
-            if broker_can:
-                # Headers that fill a whole frame: no client can send them, but the broker can move them.
-                settlement.verdict = cannot_move(settlement.verdict, UNSENDABLE)
+            # Headers that fill a whole frame: no client can send them, but the broker can move them.
+            if not broker_can:
+                self._put_aside(settlement, f"{X_DEATH}, and {UNSENDABLE}")
+            elif self._letters.moves and not self._letters.are_kept:
+                self._put_aside(settlement, f"{UNSENDABLE}, and the broker may delete it")
             else:
-                self._put_aside(settlement, UNSENDABLE)
+                settlement.verdict = cannot_move(settlement.verdict, UNSENDABLE)
             return False
         if broker_can or settlement.verdict.action is not Action.DEAD_LETTER:
             return False
@@ -283,7 +285,7 @@ class RabbitTransport:
 
     def _settle_moved(self, ledger: TagLedger, one: Moved) -> None:
         if one.failure:
-            self._put_aside(one.settlement, one.failure)
+            self._put_aside(one.settlement, f"{X_DEATH}, and {one.failure}")
             return
         one.settlement.verdict = broker_cannot_move(one.settlement.verdict, X_DEATH)
         one.settlement.fate = Fate.DONE if ledger.ack(one.tag) else Fate.STALE
@@ -291,7 +293,7 @@ class RabbitTransport:
     def _put_aside(self, settlement: Settlement, why: str) -> None:
         """Leave it unacknowledged until the channel closes; its place in the prefetch is made up for."""
         assert self._windows is not None
-        settlement.verdict = nobody_can_move(settlement.verdict, f"{X_DEATH}, and {why}")
+        settlement.verdict = nobody_can_move(settlement.verdict, why)
         settlement.fate = Fate.ASIDE
         self._windows.put_aside(settlement.delivery.handle[3])
 

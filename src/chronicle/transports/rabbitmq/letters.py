@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from pika import exceptions
 
-from chronicle.core.deadletters.keeping import Keeping, Prospect
+from chronicle.core.deadletters.prospect import Keeping, Prospect
 from chronicle.core.notice import Notice
 from chronicle.core.queues import MAX_NAME, dead_letter_queue
 from chronicle.errors import BrokerRefused, SettingError
@@ -59,6 +59,7 @@ class Letters:
         self._prospect = _declared(connector) or terms.prospect or NOT_ASKED
         self._needed_by = "--dead-letters chronicle" if self.way is Way.CHRONICLE else terms.needed_by
         self._obstacle = ""  # why chronicle does not move them
+        self._advice = ""  # what can be done about that
         self._is_proven = False
         self._told: Notice | None = None
         if connector.declare is not None and self.way is not Way.CHRONICLE and self._would_vanish:
@@ -110,6 +111,7 @@ class Letters:
             self._obstacle = "--dead-letters broker"
             return ""
         self._obstacle = "" if self._is_proven else self._why_not(session, connection)
+        self._advice = f", or create the queue {self.target!r} for chronicle"
         if self._obstacle and self._needed_by:
             raise BrokerRefused(
                 f"{self._place}: {self._obstacle}, which {self._needed_by} needs",
@@ -143,6 +145,7 @@ class Letters:
                 raise
             courier.leave()
             self._obstacle = "this user may not publish to the default exchange"
+            self._advice = ", or let this user write to amq.default"
             return False
         return True
 
@@ -164,9 +167,8 @@ class Letters:
                 does = f"the broker deletes them: {why}"
             case Keeping.UNKNOWN:
                 does = (
-                    "the broker decides. Whether this queue has a dead-letter exchange is not known, and "
-                    f"without one they are deleted: {why}. Check with --management-url, or create the queue "
-                    f"{self.target!r} for chronicle"
+                    "the broker decides. Whether this queue has a dead-letter exchange is not known "
+                    f"({why}), and without one they are deleted. Check with --management-url{self._advice}"
                 )
         return self._notice(keeping, f"dead letters: rejected ({self._obstacle}), {does}")
 

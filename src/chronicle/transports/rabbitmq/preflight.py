@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from chronicle.core.deadletters.keeping import Keeping, Prospect
+from chronicle.core.deadletters.prospect import Keeping, Prospect
 from chronicle.core.topology import DEFAULT_EXCHANGE
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.management import PATIENCE, Api, NoAnswer, management_of

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronicle.core.deadletters.keeping import Keeping
+from chronicle.core.deadletters.prospect import Keeping
 from chronicle.errors import SettingError
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.management import management_of
