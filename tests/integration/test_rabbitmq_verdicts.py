@@ -202,7 +202,7 @@ def written(headers: Mapping[str, Any]) -> pika.BasicProperties:
     )
 
 
-@pytest.mark.parametrize(("stage", "row"), cases(), indirect=["stage"])
+@pytest.mark.parametrize(("stage", "row"), list(cases()), indirect=["stage"])
 def test_every_message_ends_in_one_known_place(stage: Stage, row: Row) -> None:
     """R-004-14 to 18, R-004-28 to 33, D-1, D-3, D-4, D-16, Z6."""
     stage.publish(row.body, properties=written(row.headers))
