@@ -223,6 +223,8 @@ class Courier:
         """Publish again what is due; end the session if the connection failed without saying so."""
         if self._connection.fault:
             self._session.look()
+        if self._channel is not None and not self._under_way and not self._later:
+            return
         now = monotonic()
         if self._under_way.overdue(now):
             self._session.ended(ConnectionLost(self._said(f"no confirmation for {CONFIRM_TIMEOUT:.0f}s")))

@@ -21,7 +21,7 @@ from pika import exceptions
 from chronicle.core.deadletters.prospect import Keeping, Prospect
 from chronicle.core.notice import Notice
 from chronicle.core.queues import MAX_NAME, dead_letter_queue
-from chronicle.errors import BrokerRefused, SettingError
+from chronicle.errors import BrokerRefused, BrokerUnreachable, SettingError
 from chronicle.transports.rabbitmq.choices import DEAD_LETTERS, Way
 from chronicle.transports.rabbitmq.connection import Connection
 from chronicle.transports.rabbitmq.parameters import place, reason
@@ -41,6 +41,8 @@ EVENTS: Final = {
     Keeping.VANISHES: ("queue.dead_letters_vanish", logging.WARNING),
     Keeping.UNKNOWN: ("queue.dead_letters_unknown", logging.WARNING),
 }
+FOREIGN: Final = (403, 405)  # not ours to use, or exclusively somebody else's
+DOWN: Final = "down or inaccessible"  # said of a queue whose node in the cluster is away
 NOT_ASKED: Final = Prospect(Keeping.UNKNOWN, "a consumer cannot see it")
 
 
@@ -129,9 +131,13 @@ class Letters:
                 lambda channel, done: channel.queue_declare(self.target, passive=True, callback=done),
             )
         except exceptions.ChannelClosedByBroker as closed:
-            if closed.reply_code == 404:
-                return f"there is no queue {self.target!r}"
-            return f"the queue {self.target!r} cannot be used: {reason(closed)}"
+            if closed.reply_code in FOREIGN:
+                return f"the queue {self.target!r} cannot be used: {reason(closed)}"
+            if closed.reply_code != 404 or DOWN in closed.reply_text:
+                # It may be there: nothing is left to the broker for a trouble that passes.
+                trouble = f"{self._place}: the queue {self.target!r}: {reason(closed)}"
+                raise BrokerUnreachable(trouble) from None
+            return f"there is no queue {self.target!r}"
         return ""
 
     def _can_work(self, courier: Courier) -> bool:
