@@ -153,6 +153,7 @@ class LiveView:
             "requeued": counters.requeued,
             "retried": counters.retried,
             "dead-lettered": counters.dead_lettered,
+            "rejected": counters.rejected,
             "dropped": counters.dropped,
             "put aside": counters.put_aside,
             "late": counters.stale,

@@ -21,7 +21,7 @@ BOUND: Final = 160_000_000  # bytes of memory
 
 @pytest.fixture
 def stage(rabbit: Broker, chronicle: StartChronicle, tmp_path: Path) -> Stage:
-    return Stage(rabbit, chronicle, tmp_path)
+    return Stage(rabbit, chronicle, tmp_path, moved=True)
 
 
 @seeds(2)

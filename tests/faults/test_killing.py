@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
+from chronicle.core.queues import dead_letter_queue
 from support.checker import Campaign, NewCampaign, wait_for_lines
-from support.fixtures import StartChronicle
+from support.fixtures import Broker, StartChronicle
 from support.waiting import wait_for
 
 CONCURRENCY = 4
@@ -34,6 +35,26 @@ def test_thirty_kills_lose_nothing_on_the_local_queue(
 ) -> None:
     """F1: what a dead process held is free again for the next one."""
     kill_and_restart(in_file("killed"), chronicle, luck, kills=30)
+
+
+@pytest.mark.parametrize("quorum", [False, True], ids=["classic", "quorum"])
+def test_kills_amid_the_moving_of_dead_letters_lose_none(
+    rabbit: Broker, on_rabbit: NewCampaign, chronicle: StartChronicle, luck: Random, quorum: bool
+) -> None:
+    """F1, RB7, D-22: each is in its queue or among the dead letters, perhaps in both and never in neither."""
+    campaign = on_rabbit("moved", quorum=quorum)
+    campaign.dead = rabbit.queues.declare(dead_letter_queue(campaign.queue))
+    options = ("--concurrency", str(CONCURRENCY), "--on-failure", "dead-letter")
+    for _ in range(8):
+        campaign.send(PER_ROUND, answer="false")
+        process = campaign.consume(chronicle, *options)
+        wait_for_more(campaign, luck.randrange(1, PER_ROUND))
+        process.signal(signal.SIGKILL)
+        process.wait()
+    assert campaign.consume(chronicle, *options, "--until-empty").wait(60) == 0
+    report = campaign.report()
+    assert (report.lost, report.unexpected, report.queued) == ([], [], ())
+    assert set(report.dead) == set(range(8 * PER_ROUND))
 
 
 def kill_and_restart(campaign: Campaign, chronicle: StartChronicle, luck: Random, kills: int) -> None:

@@ -36,7 +36,7 @@ def env(rabbit: Broker, tmp_path: Path) -> dict[str, str]:
 
 
 def refused(name: str, env: Mapping[str, str], folder: Path) -> Said:
-    said = run("consume", "--queue", name, *SYNCER, cwd=folder, env=env)
+    said = run("consume", "--queue", name, *SYNCER, "--dead-letters", "broker", cwd=folder, env=env)
     assert said.code == 2, said.err
     assert "--allow-drop" in said.err
     return said
@@ -113,7 +113,7 @@ def test_what_is_kept_is_said_quietly(
         if way == "policy":
             rabbit.node.api.clear_policy(policy)
     (line,) = process.lines("queue.dead_letters_kept")
-    assert line["level"] == "info"
+    assert (line["level"], line["moved_by"]) == ("info", "chronicle" if way == "declared" else "broker")
     assert not process.lines("queue.dead_letters_unknown")
 
 
@@ -174,7 +174,7 @@ def test_an_api_that_does_not_tell_is_a_warning_with_the_reason(
         }
         proxy.set(Mode.BLACK_HOLE)
         env["CHRONICLE_MANAGEMENT_URL"], words = urls[trouble]
-        process = started(chronicle, name, env)
+        process = started(chronicle, name, env, "--dead-letters", "broker")
     assert words in unknown(process)
     assert "secret-canary" not in process.stderr + process.stdout
 

@@ -18,6 +18,7 @@ from chronicle.core.policy import OnFailure, Policy
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.core.topology import retry_queue_name
 from chronicle.errors import ConnectionLost, SettingError
+from chronicle.transports.rabbitmq.choices import DEAD_LETTERS, Way
 from chronicle.transports.rabbitmq.codec.decode import fields_of, properties_of
 from chronicle.transports.rabbitmq.codec.encode import encode
 from chronicle.transports.rabbitmq.connection import Encoded
@@ -37,17 +38,23 @@ DEATH: Final = {"reason": "expired", "count": 1, "exchange": "", "routing-keys":
 class Line:
     """One queue with a retry queue, and a transport on it that the test turns by hand."""
 
-    def __init__(self, queues: Queues, *, quorum: bool, url: str = "", delay: float = DELAY) -> None:
+    def __init__(
+        self, queues: Queues, *, quorum: bool, url: str = "", delay: float = DELAY, way: Way = Way.AUTO
+    ) -> None:
         self.queues = queues
         self.queue = queues.declare(queues.name("courier"), quorum=quorum)
         self.dead = prepare(queues, self.queue, (delay,), quorum=quorum)
         self.waiting = retry_queue_name(self.queue, delay)
         self.delay = delay
-        self.transport = RabbitTransport(Connector(url or queues.url, self.queue, 10, retry_delays=(delay,)))
+        connector = Connector(
+            url or queues.url, self.queue, 10, retry_delays=(delay,), choices={DEAD_LETTERS: way}
+        )
+        self.transport = RabbitTransport(connector)
         self.open()
 
     def open(self) -> None:
         self.transport.open(lambda: False)
+        self.transport.notices.clear()  # who keeps the dead letters
 
     def publish(self, body: bytes, envelope: bytes) -> None:
         """As a producer with a client of its own would: pika could not encode all of this."""
@@ -197,15 +204,22 @@ def test_what_would_mislead_the_broker_stays_behind(line: Line) -> None:
     assert line.queues.depth(line.dead) == 1
 
 
-def test_headers_that_fill_a_frame_are_dead_lettered_by_the_broker(line: Line) -> None:
-    """No client can send them on; the verdict that is told is the one that was carried out."""
-    line.publish(b"body", encode({"small": 1}, {}))
-    first = line.receive()
-    first.handle = (*first.handle[:2], encode({"large": "x" * 131_072}, {}), *first.handle[3:])
-    (final,) = line.settle(line.retry(first))
-    assert (final.fate, final.verdict.action) == (Fate.DONE, Action.DEAD_LETTER)
-    assert "headers cannot be passed on" in final.verdict.reason
-    assert line.queues.depth(line.waiting) == 0
+@pytest.mark.parametrize("way", Way)
+def test_headers_that_fill_a_frame_are_not_lost(rabbit: Broker, way: Way) -> None:
+    """No client can send them on. Where only we keep dead letters, the broker might delete them (D-22)."""
+    line = Line(rabbit.queues, quorum=False, way=way)
+    try:
+        line.publish(b"body", encode({"small": 1}, {}))
+        first = line.receive()
+        first.handle = (*first.handle[:2], encode({"large": "x" * 131_072}, {}), *first.handle[3:])
+        (final,) = line.settle(line.retry(first))
+        assert (final.fate, final.verdict.action) == (
+            (Fate.REJECTED, Action.DEAD_LETTER) if way is Way.BROKER else (Fate.ASIDE, Action.RETRY)
+        )
+        assert "headers cannot be passed on" in final.verdict.reason
+        assert line.queues.depth(line.waiting) == 0
+    finally:
+        line.transport.close()
 
 
 def test_RB11_headers_that_nobody_can_move_are_put_aside(line: Line) -> None:
@@ -317,6 +331,7 @@ def test_RB7_a_message_the_broker_refuses_is_not_acknowledged(rabbit: Broker) ->
     queues.publish(full, b"there first")
     transport = RabbitTransport(Connector(rabbit.url, queue, 10, retry_delays=(60.0,)))
     transport.open(lambda: False)
+    transport.notices.clear()  # who keeps the dead letters
     try:
         queues.publish(queue, b"body")
         (delivery,) = wait_for(lambda: list(transport.receive(1, 0.1)), PATIENCE, "a delivery", every=0)

@@ -119,7 +119,7 @@ def test_bad_input_ends_among_the_dead_letters(stage: Stage, body: bytes) -> Non
     process = stage.consume("yes")
     assert process.returncode == 0, process.stderr
     assert handled(stage) == [2002]
-    assert counted(process) == {"received": 3, "ack": 1, "nack": 2, "requeued": 1, "dead_lettered": 1}
+    assert counted(process) == {"received": 3, "ack": 1, "nack": 2, "requeued": 1, "rejected": 1}
     (dead,) = stage.dead_letters(1)
     assert dead.body == body
     assert dead.properties.content_type == "application/x-python-serialize"
@@ -207,7 +207,7 @@ def test_Z7_a_wrong_key_store_does_not_empty_the_queue(stage: Stage, tmp_path: P
     assert "chronicle keys check" in process.stderr
     assert private not in process.stderr
     assert stage.calls() == []
-    dead = stage.dead_letters(counted(process).get("dead_lettered", 0))
+    dead = stage.dead_letters(counted(process).get("rejected", 0))
     left = stage.left(3 * LIMIT - len(dead))
     assert len(dead) < LIMIT
     assert [message.body for message in (*dead, *left)] == [body] * (3 * LIMIT)

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from chronicle.core.topology import dead_letter_queue
+from chronicle.core.queues import dead_letter_queue
 from support.cli import run
 from support.fixtures import Broker, StartChronicle
 from support.process import ChronicleProcess
@@ -116,9 +116,10 @@ def test_a_copy_that_is_too_large_holds_up_its_own_message_alone(
 def test_the_broker_itself_moves_a_dead_letter_of_any_size(
     stage: Stage, lower_limit: Callable[[], None]
 ) -> None:
-    """RB8: the limit is for what clients publish, so without retry:N such a message has a way out."""
+    """RB8: the limit is for what clients publish, so such a message has a way out."""
     stage.publish(LARGE)
     lower_limit()
-    process = stage.consume("as_told", "--on-failure", "dead-letter", "--schema", "json")
-    assert counted(process) == {"received": 1, "nack": 1, "dead_lettered": 1}
+    way = ("--on-failure", "dead-letter", "--dead-letters", "broker")
+    process = stage.consume("as_told", *way, "--schema", "json")
+    assert counted(process) == {"received": 1, "nack": 1, "rejected": 1}
     assert [letter.body for letter in stage.dead_letters(1)] == [LARGE]

@@ -14,7 +14,7 @@ from typing import Final
 import pika
 import pytest
 
-from chronicle.core.queues import QueueType
+from chronicle.core.queues import QueueType, dead_letter_queue
 from chronicle.core.topology import retry_queue
 from support import samples
 from support.fixtures import Broker, StartChronicle
@@ -77,17 +77,23 @@ def stage(rabbit: Broker, chronicle: StartChronicle, tmp_path: Path) -> Stage:
 
 
 @pytest.mark.parametrize("quorum", [False, True], ids=["classic", "quorum"])
-def test_a_message_that_always_fails_is_tried_every_round_and_dropped(stage: Stage, quorum: bool) -> None:
+@pytest.mark.parametrize("way", ["auto", "broker"])
+def test_a_message_that_always_fails_is_tried_every_round_and_dropped(
+    stage: Stage, quorum: bool, way: str
+) -> None:
     """R-004-12 to 14, R-004-34, RB11: 2·(M+1) calls for --max-retries M, then one line at error level.
 
+    D-22: so it is without `QUEUE.dlq`, and, if the operator says so, beside one.
     RB9, RB10: a quorum queue of RabbitMQ 4 keeps the count of a message through its death, and takes one that
     comes round for redelivered. Its first delivery of a round looks like the second, so it is the only try.
     """
     keeps_count = quorum and stage.queues.is_version_4()
     flags = [False, True, True, True] if keeps_count else [False, True] * 3
     loop = make_loop(stage.queues, quorum=quorum)
+    if way == "broker":
+        stage.queues.declare(dead_letter_queue(loop.queue))
     loop.publish(BODY)
-    process = stage.start("no", "--max-retries", "2", queue=loop.queue)
+    process = stage.start("no", "--max-retries", "2", "--dead-letters", way, queue=loop.queue)
     dropped = process.wait_for_line("message.dropped", PATIENCE)
     process.signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 0
@@ -96,11 +102,29 @@ def test_a_message_that_always_fails_is_tried_every_round_and_dropped(stage: Sta
     assert [call["redelivered"] for call in calls] == flags
     tries = len(flags)
     assert counted(process) == {
-        "received": tries + 1, "nack": tries, "requeued": tries - 3, "dead_lettered": 3, "dropped": 1
+        "received": tries + 1, "nack": tries, "requeued": tries - 3, "rejected": 3, "dropped": 1
     }  # fmt: skip
     assert dropped["level"] == "error"
     assert dropped["action_id"] == 1001
     assert dropped["reason"] == "3 retries, limit 2"
+    assert [stage.queues.depth(queue) for queue in (loop.queue, loop.fail)] == [0, 0]
+
+
+def test_where_chronicle_can_move_dead_letters_nothing_goes_round(stage: Stage) -> None:
+    """D-22: `QUEUE.dlq` wins over the loop, and the log says so; --on-exhausted has a place there, too."""
+    loop = make_loop(stage.queues, quorum=False)
+    dead = stage.queues.declare(dead_letter_queue(loop.queue))
+    loop.publish(BODY)
+    exhausted = {"x-death": [{"queue": loop.fail, "reason": "expired", "count": 9}]}
+    stage.queues.publish(loop.queue, BODY, headers=exhausted)
+    options = ("--max-retries", "2", "--on-exhausted", "dead-letter")
+    process = stage.consume("no", *options, queue=loop.queue)
+    assert counted(process) == {"received": 3, "nack": 3, "requeued": 1, "dead_lettered": 2}
+    (told,) = process.lines("queue.dead_letters_kept")
+    assert "a dead-letter exchange of this queue gets none" in told["text"]
+    letters = stage.queues.get_all(dead)
+    reasons = {letter.headers["x-chronicle-reason"] for letter in letters}
+    assert reasons == {"the syncer returned False", "9 retries, limit 2"}
     assert [stage.queues.depth(queue) for queue in (loop.queue, loop.fail)] == [0, 0]
 
 
@@ -124,7 +148,7 @@ def test_a_message_that_gets_well_leaves_the_loop(stage: Stage) -> None:
     process.wait_for_line("message.acked", PATIENCE)
     process.signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 0
-    assert counted(process) == {"received": 3, "ack": 1, "nack": 2, "requeued": 1, "dead_lettered": 1}
+    assert counted(process) == {"received": 3, "ack": 1, "nack": 2, "requeued": 1, "rejected": 1}
     (acked,) = process.lines("message.acked")
     assert acked["routing_key"] == loop.queue  # the retry exchange goes by the queue's name
 
@@ -168,5 +192,5 @@ def test_counted_retries_work_inside_the_loop(stage: Stage, quorum: bool) -> Non
 
     assert [call["attempts"] for call in stage.calls()] == [1, 2, 2]
     assert dropped["reason"] == "2 retries, limit 1"
-    assert counted(process) == {"received": 4, "nack": 3, "retried": 1, "dead_lettered": 2, "dropped": 1}
+    assert counted(process) == {"received": 4, "nack": 3, "retried": 1, "rejected": 2, "dropped": 1}
     assert [stage.queues.depth(queue) for queue in (loop.queue, loop.fail, waiting.name)] == [0, 0, 0]

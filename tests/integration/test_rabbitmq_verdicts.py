@@ -1,4 +1,6 @@
-"""Every outcome of a message, through the real command, on real classic and quorum queues.
+"""Every outcome of a message, through the real command, on real classic and quorum queues (D-22).
+
+Dead letters are moved by chronicle, or rejected and kept by the broker; then nobody but the broker knows.
 
 A row says what the syncer does and what must be true afterwards: how often it was called, the counters, the
 log, the exit code, and where the message is. What is still there is byte for byte what was published.
@@ -7,8 +9,8 @@ log, the exit code, and where the message is. What is still there is byte for by
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
@@ -151,14 +153,36 @@ LEVELS: Final = {
     "message.acked": "info",
     "message.requeued": "warning",
     "message.dead_lettered": "warning",
+    "message.rejected": "warning",
     "message.left": "warning",
     "message.dropped": "error",
 }
 
 
-@pytest.fixture(params=["classic", "quorum"])
+KINDS: Final = ("classic", "quorum", "classic-rejected", "quorum-rejected")
+
+
+@pytest.fixture(params=KINDS[:2])
 def stage(request: pytest.FixtureRequest, rabbit: Broker, chronicle: StartChronicle, tmp_path: Path) -> Stage:
-    return Stage(rabbit, chronicle, tmp_path, quorum=request.param == "quorum")
+    kind, _, rejected = request.param.partition("-")
+    return Stage(rabbit, chronicle, tmp_path, quorum=kind == "quorum", moved=not rejected)
+
+
+def as_the_broker_keeps(row: Row) -> Row:
+    """The same where dead letters are left to the broker: they are rejected, and no more is known."""
+    counters = {("rejected" if name == "dead_lettered" else name): n for name, n in row.counters.items()}
+    events = tuple(event.replace("dead_lettered", "rejected") for event in row.events)
+    return replace(row, counters=counters, events=events)
+
+
+def cases() -> Iterator[Any]:
+    """Every row where chronicle moves dead letters; those that are about one also where the broker does."""
+    for kind in KINDS:
+        for name, row in ROWS.items():
+            if "rejected" not in kind:
+                yield pytest.param(kind, row, id=f"{kind}-{name}")
+            elif row.end is End.DEAD and "--on-exhausted" not in row.options:
+                yield pytest.param(kind, as_the_broker_keeps(row), id=f"{kind}-{name}")
 
 
 def written(headers: Mapping[str, Any]) -> pika.BasicProperties:
@@ -178,7 +202,7 @@ def written(headers: Mapping[str, Any]) -> pika.BasicProperties:
     )
 
 
-@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize(("stage", "row"), list(cases()), indirect=["stage"])
 def test_every_message_ends_in_one_known_place(stage: Stage, row: Row) -> None:
     """R-004-14 to 18, R-004-28 to 33, D-1, D-3, D-4, D-16, Z6."""
     stage.publish(row.body, properties=written(row.headers))
@@ -205,9 +229,9 @@ def test_every_message_ends_in_one_known_place(stage: Stage, row: Row) -> None:
 
 
 def assert_as_published(message: Fetched, row: Row) -> None:
-    """Z6: what is kept is what came; the broker alone adds its own headers."""
+    """Z6: what is kept is what came; the broker adds its own headers, and chronicle those of a death."""
     assert message.body == row.body
-    own = ("x-death", "x-first-death", "x-last-death", "x-delivery-count")
+    own = ("x-death", "x-first-death", "x-last-death", "x-delivery-count", "x-chronicle-")
     assert {n: v for n, v in message.headers.items() if not n.startswith(own)} == HEADERS
     expected = written(message.headers)
     expected.headers = dict(message.headers)

@@ -1,4 +1,8 @@
-"""A RabbitMQ queue with dead letters, `chronicle consume` over it, and what is left afterwards."""
+"""A RabbitMQ queue with dead letters, `chronicle consume` over it, and what is left afterwards.
+
+They are kept by the broker, in a queue that chronicle does not know of; or moved by chronicle to `QUEUE.dlq`,
+and then the broker alone would delete them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any, Final
 
 import pika
 
+from chronicle.core.queues import dead_letter_queue
 from support import rehearsed
 from support.fixtures import Broker, StartChronicle
 from support.process import ChronicleProcess
@@ -23,12 +28,23 @@ class Stage:
     """One queue of one test; `dead` is the queue that keeps its dead letters."""
 
     def __init__(
-        self, broker: Broker, chronicle: StartChronicle, folder: Path, *, quorum: bool = False
+        self,
+        broker: Broker,
+        chronicle: StartChronicle,
+        folder: Path,
+        *,
+        quorum: bool = False,
+        moved: bool = False,
     ) -> None:
+        self.moved = moved
         self.url = broker.url
         self.queues: Queues = broker.queues
         self.queue = self.queues.name("quorum" if quorum else "classic")
-        self.dead = self.queues.declare_with_dead_letters(self.queue, quorum=quorum)
+        if moved:
+            self.queues.declare(self.queue, quorum=quorum)
+            self.dead = self.queues.declare(dead_letter_queue(self.queue))
+        else:
+            self.dead = self.queues.declare_with_dead_letters(self.queue, quorum=quorum)
         self._chronicle = chronicle
         self._calls = folder / "calls.jsonl"
 
@@ -86,7 +102,7 @@ def stopped(process: ChronicleProcess) -> dict[str, Any]:
 
 def counted(process: ChronicleProcess) -> dict[str, int]:
     """The final counters that are not zero, without those that tell of the way and not of the end."""
-    names = ("received", "ack", "nack", "requeued", "retried", "dead_lettered", "dropped", "ack_retry",
-             "stale")  # fmt: skip
+    names = ("received", "ack", "nack", "requeued", "retried", "dead_lettered", "rejected", "dropped",
+             "ack_retry", "stale")  # fmt: skip
     line = stopped(process)
     return {name: line[name] for name in names if line[name]}

@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import click
 
+from chronicle.core.deadletters.prospect import LetterTerms
 from chronicle.core.policy import OnFailure
 from chronicle.engine.job import Exit, Job
 from chronicle.errors import SettingError
 from chronicle.telemetry.events import Observer
+from chronicle.transports.broker import Broker
 from chronicle.transports.catalog import open_transport
-from chronicle.transports.seam import Transport, refuse_what_it_cannot
+from chronicle.transports.seam import Connector, Transport, needed_by, refuse_what_it_cannot
 from chronicle.workers.loader import load
 from chronicle_cli import options, report, topology_options
 from chronicle_cli.broker_options import own_options
@@ -72,8 +74,10 @@ def command(ctx: click.Context, /, **_: object) -> int:
         declare=declared,
         retry_delays=delays,
         max_body=work.max_body,
+        letters=LetterTerms(allow_drop=ctx.params["allow_drop"], needed_by=needed_by(policy)),
         order=ctx.params["order"] or "",
     )
+    connector = asked(connector, where.broker, ctx.params["management_url"])
     transport = open_transport(connector)
     bounds = options.bounds_of(ctx)
     refuse_what_it_cannot(transport.promises, policy, until_empty=bounds.until_empty)
@@ -86,18 +90,18 @@ def command(ctx: click.Context, /, **_: object) -> int:
         bounds,
         options.lifecycle_of(ctx, transport.promises.backoff),
     )
-    management_url: str | None = ctx.params["management_url"]
-    remark = None
-    if where.broker.dead_letter_check is not None:
-        from chronicle_cli.dead_letter_check import dead_letters
-
-        remark = dead_letters(
-            where.broker.dead_letter_check, connector, management_url, allow_drop=ctx.params["allow_drop"]
-        )
     observer = observe(options.output_of(ctx), where.queue, syncer.name, transport)
-    if remark is not None:
-        remark.tell(observer, where.queue)
     return captured(ctx, job, transport, observer)
+
+
+def asked(connector: Connector, broker: Broker, management_url: str | None) -> Connector:
+    """The connector with what the broker's management says about dead letters, if it can be asked (RB8)."""
+    check = broker.dead_letter_check
+    if check is None or not management_url or connector.declare is not None:
+        return connector
+    return replace(
+        connector, letters=replace(connector.letters, prospect=check.ask(connector, management_url))
+    )
 
 
 def captured(ctx: click.Context, job: Job, transport: Transport, observer: Observer) -> int:

@@ -40,7 +40,7 @@ chronicle replay --syncer chronicle_syncers.console:sync --schema json - < order
 @click.option(
     "--dead-letters",
     metavar="FILE",
-    envvar="CHRONICLE_DEAD_LETTERS",
+    envvar="CHRONICLE_REPLAY_DEAD_LETTERS",
     show_envvar=True,
     help="Write dead-lettered messages to this file, one record per line (mode 600).",
 )

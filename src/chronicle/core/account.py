@@ -18,7 +18,7 @@ def account_of(settlement: Settlement, now: int) -> dict[str, Any]:
     """What became of a delivery; `now` is in milliseconds since 1970."""
     return {
         "outcome": kind_of(settlement.outcome),
-        "verdict": str(settlement.verdict.action),
+        "verdict": "reject" if settlement.fate is Fate.REJECTED else str(settlement.verdict.action),
         "reason": capped(settlement.verdict.reason),
         "duration_ms": round(settlement.seconds * 1000, 3),
         "attempts": settlement.delivery.attempts,
@@ -34,7 +34,7 @@ def kind_of(outcome: Outcome) -> str:
 def is_final(settlement: Settlement) -> bool:
     """Whether the broker has carried out the verdict, and the message does not come back."""
     ends = (Action.ACK, Action.DEAD_LETTER, Action.DROP)
-    return settlement.fate is Fate.DONE and settlement.verdict.action in ends
+    return settlement.is_done and settlement.verdict.action in ends
 
 
 def tells_outcome(account: Mapping[str, Any]) -> bool:

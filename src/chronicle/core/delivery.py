@@ -20,6 +20,7 @@ from chronicle.core.trace_headers import correlation_id_in, traceparent_in
 
 Facts: TypeAlias = Mapping[str, Any]
 NOTHING: Final[Facts] = {}
+REJECTED: Final = ("rejected", "delivery_limit")  # the reasons in x-death that end a try
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ def counted_by_headers(headers: Facts, queue: str) -> int:
     deaths = sum(
         count(entry.get("count"))
         for entry in x_death(headers)
-        if entry.get("queue") == queue and entry.get("reason") in ("rejected", "delivery_limit")
+        if entry.get("queue") == queue and entry.get("reason") in REJECTED
     )
     return max(count(headers.get("x-delivery-count")), count(headers.get("x-chronicle-attempts")), deaths)
 

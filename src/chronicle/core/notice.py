@@ -13,8 +13,8 @@ from chronicle.core.delivery import Delivery
 class Notice:
     """One line for the log; `level` is one of `logging`'s, `facts` hold ids and sizes and nothing else.
 
-    Notices are counted by their event; a fact `count` says that this one stands for so many. `about` is the
-    delivery it is about, if it is one.
+    Notices are counted by their event; a fact `count` says that this one stands for so many. What is said at
+    every start, and is no trouble, is not `counted`. `about` is the delivery it is about, if it is one.
     """
 
     event: str
@@ -22,3 +22,4 @@ class Notice:
     text: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     about: Delivery | None = None
+    counted: bool = True

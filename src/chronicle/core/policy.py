@@ -224,8 +224,8 @@ def given_back(verdict: Verdict) -> Verdict:
 
 
 def cannot_move(verdict: Verdict, obstacle: str) -> Verdict:
-    """What becomes of a message that chronicle cannot move as it should: the broker dead-letters it."""
-    return Verdict(Action.DEAD_LETTER, f"{verdict.reason}; {obstacle}, so the broker dead-letters it")
+    """What becomes of a message that chronicle cannot move as it should: it is left to the broker."""
+    return Verdict(Action.DEAD_LETTER, f"{verdict.reason}; {obstacle}, so it is left to the broker")
 
 
 def broker_cannot_move(verdict: Verdict, obstacle: str) -> Verdict:

@@ -17,3 +17,8 @@ class QueueType(StrEnum):
 
     CLASSIC = "classic"
     QUORUM = "quorum"
+
+
+def dead_letter_queue(queue: str) -> str:
+    """Where the dead letters of a queue are kept (R-003-6)."""
+    return f"{queue}.dlq"

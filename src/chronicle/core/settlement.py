@@ -16,6 +16,7 @@ class Fate(StrEnum):
 
     OPEN = "open"
     DONE = "done"
+    REJECTED = "rejected"  # a dead letter that was left to the broker: whether it is kept is not known
     STALE = "stale"  # the connection it came on is gone: the broker redelivers it
     FAILED = "failed"  # the broker did not accept it: the message is still there
     ASIDE = "aside"  # nobody can carry it out: unsettled until the connection ends, and in nobody's way
@@ -34,6 +35,11 @@ class Settlement:
     opened: bool = False  # its personal data was sealed and could be read
     fate: Fate = Fate.OPEN
     error: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the verdict was carried out: the message is not here any more."""
+        return self.fate is Fate.DONE or self.fate is Fate.REJECTED
 
 
 def interrupted(delivery: Delivery) -> Settlement:

@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from chronicle.core.policy import RETRY_DELAYS
-from chronicle.core.queues import MAX_NAME, SHORTEST, QueueType
+from chronicle.core.queues import MAX_NAME, SHORTEST, QueueType, dead_letter_queue
 from chronicle.core.units import format_duration
 from chronicle.errors import SettingError
 
@@ -196,11 +196,6 @@ def _check_room(step: Step, text: str) -> None:
             f"the {type(step).__name__.lower()} needs a name of more than {MAX_NAME} bytes",
             "choose a shorter name for the queue or the exchange",
         )
-
-
-def dead_letter_queue(queue: str) -> str:
-    """Where the dead letters of a queue are kept (R-003-6)."""
-    return f"{queue}.dlq"
 
 
 def retry_queue_name(queue: str, delay: float) -> str:

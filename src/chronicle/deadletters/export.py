@@ -96,4 +96,4 @@ class Export:
 def story(letter: Letter) -> dict[str, Any]:
     """What chronicle read from the headers, for people who read the file."""
     death = letter.death
-    return {"came_from": letter.home, "reason": death.reason, "attempts": death.attempts}
+    return {"came_from": letter.home, "reason": death.reason, "attempts": death.attempts or None}

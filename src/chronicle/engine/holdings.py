@@ -51,7 +51,7 @@ class Holdings:
         if self._counters.sealed and not self._told_sealed:
             self._tell_sealed(settled)
         self._observer.settled(settled)
-        return any(settlement.fate is Fate.DONE for settlement in settled)
+        return any(settlement.is_done for settlement in settled)
 
     def _tell_sealed(self, settled: Sequence[Settlement]) -> None:
         self._told_sealed = True

@@ -31,6 +31,7 @@ class RunEvents:
         self._say(events.STARTING, logging.INFO, "starting", syncer=syncer.name, file=syncer.file or None)
 
     def ready(self, job: Job, queued: int | None, attempts: int, away: float) -> None:
+        self.notices()  # what was found out while opening comes first
         self._say(
             events.READY,
             logging.INFO,
@@ -89,7 +90,8 @@ class RunEvents:
         seen = self._transport.notices
         while seen:
             notice = seen.popleft()
-            self._counters.noticed(notice)
+            if notice.counted:
+                self._counters.noticed(notice)
             trace = trace_facts(notice.about) if notice.about is not None else {}
             self._say(notice.event, notice.level, notice.text, **notice.facts, **trace)
 

@@ -10,15 +10,16 @@ from chronicle.core.settlement import Fate, Settlement
 class Counters:
     """What happened so far. Only the pump writes here, so nothing is locked.
 
-    `nack` is what was requeued, retried or dead-lettered (R-004-41). `stale` are results that came after
-    their connection was gone, `ack_retry` verdicts the broker did not accept, `put_aside` dead letters that
-    nobody can move, `sealed` messages passed on without being decrypted. `depth`, `oldest` and `brake` are
-    not sums but how it is now.
+    `nack` is what was requeued, retried, dead-lettered or rejected (R-004-41). `rejected` are dead letters
+    left to the broker, of which nobody knows whether it keeps them (D-22). `stale` are results that came
+    after their connection was gone, `ack_retry` verdicts the broker did not accept, `put_aside` dead letters
+    that nobody can move, `sealed` messages passed on without being decrypted. `depth`, `oldest` and `brake`
+    are not sums but how it is now.
     """
 
     __slots__ = ("ack", "ack_retry", "brake", "dead_lettered", "depth", "dropped", "inflight", "nack",
-                 "notices", "oldest", "put_aside", "queued", "received", "reconnects", "requeued", "retried",
-                 "sealed", "stale", "states")  # fmt: skip
+                 "notices", "oldest", "put_aside", "queued", "received", "reconnects", "rejected",
+                 "requeued", "retried", "sealed", "stale", "states")  # fmt: skip
 
     def __init__(self) -> None:
         self.queued = 0
@@ -28,6 +29,7 @@ class Counters:
         self.requeued = 0
         self.retried = 0
         self.dead_lettered = 0
+        self.rejected = 0
         self.dropped = 0
         self.ack_retry = 0
         self.put_aside = 0
@@ -70,6 +72,9 @@ class Counters:
                 self.nack += 1
             elif action is Action.DROP:
                 self.dropped += 1
+        elif fate is Fate.REJECTED:
+            self.rejected += 1
+            self.nack += 1
         elif fate is Fate.STALE and settlement.verdict.action is not Action.LEAVE:
             self.stale += 1
         elif fate is Fate.FAILED:
@@ -92,6 +97,7 @@ class Counters:
             "requeued": self.requeued,
             "retried": self.retried,
             "dead_lettered": self.dead_lettered,
+            "rejected": self.rejected,
             "dropped": self.dropped,
             "ack_retry": self.ack_retry,
             "put_aside": self.put_aside,

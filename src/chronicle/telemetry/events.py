@@ -25,13 +25,11 @@ STOPPING: Final = "consumer.stopping"
 STOPPED: Final = "consumer.stopped"
 LOST: Final = "connection.lost"
 RETRY: Final = "connection.retry"
-DEAD_LETTERS_KEPT: Final = "queue.dead_letters_kept"
-DEAD_LETTERS_VANISH: Final = "queue.dead_letters_vanish"
-DEAD_LETTERS_UNKNOWN: Final = "queue.dead_letters_unknown"
 ACKED: Final = "message.acked"
 REQUEUED: Final = "message.requeued"
 RETRIED: Final = "message.retried"
 DEAD_LETTERED: Final = "message.dead_lettered"
+REJECTED: Final = "message.rejected"
 DROPPED: Final = "message.dropped"
 LEFT: Final = "message.left"
 PUT_ASIDE: Final = "message.put_aside"
@@ -166,6 +164,8 @@ def _name(settlement: Settlement) -> tuple[str, int]:
         return SETTLE_FAILED, logging.ERROR
     if settlement.fate is Fate.ASIDE:
         return PUT_ASIDE, logging.ERROR
+    if settlement.fate is Fate.REJECTED:
+        return REJECTED, logging.WARNING
     name, level = _NAMES[action]
     # An ack of a message that failed (`--on-failure ack`) deserves a look.
     return name, max(level, logging.WARNING)

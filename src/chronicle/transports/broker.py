@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from chronicle.core.deadletters.prospect import Prospect
 from chronicle.core.machine import Table
 from chronicle.core.order import LaneOf
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
@@ -57,30 +58,12 @@ class UrlFacts:
     warnings: tuple[str, ...] = ()
 
 
-class Keeping(StrEnum):
-    """What would become of a dead letter."""
-
-    KEPT = "kept"
-    VANISHES = "vanishes"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Prospect:
-    """What would become of a dead letter, and why."""
-
-    keeping: Keeping
-    why: str
-
-
 @dataclass(frozen=True, slots=True)
 class DeadLetterCheck:
-    """How to find out before the first message whether a broker would keep dead letters (RB8)."""
+    """How to find out before the first message whether a broker keeps the dead letters left to it (RB8)."""
 
     ask: Callable[[Connector, str], Prospect]  # by the management URL
     check_url: Callable[[str, str], tuple[str, ...]]  # management URL, broker's URL → warnings
-    not_asked: str  # what to say when there is no management URL
-    remedy: str  # what to do about dead letters that vanish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

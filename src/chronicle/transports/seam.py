@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from chronicle.core.backoff import Backoff
+from chronicle.core.deadletters.prospect import LetterTerms
 from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
@@ -48,6 +49,7 @@ class DeadLetterKeeper(StrEnum):
     """Who keeps the dead letters of a queue."""
 
     TRANSPORT = "transport"  # the transport itself
+    EITHER = "either"  # the transport if it can, else the broker; known once it is open
     BROKER = "broker"  # the broker's topology decides; it may be missing
     NOBODY = "nobody"  # there are none
 
@@ -103,6 +105,17 @@ def refuse_what_it_cannot(promises: Promises, policy: Policy, *, until_empty: bo
             f"{asks} cannot be honoured by {promises.transport}: it keeps no dead letters",
             "leave it out",
         )
+    if promises.dead_letters is DeadLetterKeeper.BROKER and needed_by(policy):
+        raise SettingError(
+            f"{needed_by(policy)} cannot be honoured when dead letters are left to the broker: in a retry "
+            "loop a rejected message comes round again, for ever",
+            "let chronicle keep them: leave out --dead-letters broker; or leave out --on-exhausted",
+        )
+
+
+def needed_by(policy: Policy) -> str:
+    """The option for which the transport itself must keep dead letters, if there is one (D-22)."""
+    return "--on-exhausted dead-letter" if policy.on_exhausted is OnExhausted.DEAD_LETTER else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +141,7 @@ class Connector:
     retry_delays: tuple[float, ...] = ()  # what Action.RETRY may ask for
     max_body: int | None = None  # a body far above this need not be read: it is rejected in any case (Z12)
     declare: QueueOptions | None = None  # create the topology when opening; None: only check (D-15)
+    letters: LetterTerms = field(default_factory=LetterTerms)  # about dead letters (D-22)
     order: str = ""  # what is handled one after the other, as in core/order.py; "": as is usual here (D-23)
 
 

@@ -311,7 +311,7 @@ class TestWhatABrokerCannotDo:
     def test_a_copy_that_cannot_be_made_leaves_the_moving_to_the_broker(self) -> None:
         asked = Verdict(Action.RETRY, WHY, 5.0)
         assert cannot_move(asked, "too large") == Verdict(
-            Action.DEAD_LETTER, f"{WHY}; too large, so the broker dead-letters it"
+            Action.DEAD_LETTER, f"{WHY}; too large, so it is left to the broker"
         )
 
     def test_a_delay_that_nobody_named_grows_from_a_second_to_a_minute(self) -> None:

@@ -68,9 +68,16 @@ def test_notices_are_counted_by_their_event_and_each_for_as_many_as_it_says() ->
     assert counters.notices == {"stream.trimmed": 4, "stream.vanished": 1}
 
 
+def test_d_22_what_is_left_to_the_broker_is_rejected_and_not_dead_lettered() -> None:
+    counters = Counters()
+    counters.settled(settlement(Action.DEAD_LETTER, Fate.REJECTED))
+    assert {name for name, count in counters.facts().items() if count} == {"rejected", "nack"}
+    assert counters.handled == 1
+
+
 def test_d_19_r_004_42_every_counter_is_there_and_begins_at_zero() -> None:
     facts = Counters().facts()
-    assert set(facts) == set(Counters.__slots__) - {"states", "notices"}
-    assert set(facts) >= {"queued", "received", "ack", "nack", "requeued", "dead_lettered", "dropped",
-                          "ack_retry", "reconnects", "inflight"}  # fmt: skip
+    assert set(facts) == set(Counters.__slots__) - {"states", "notices", "depth", "oldest", "brake"}
+    assert set(facts) >= {"queued", "received", "ack", "nack", "requeued", "dead_lettered", "rejected",
+                          "dropped", "ack_retry", "reconnects", "inflight"}  # fmt: skip
     assert not any(facts.values())

@@ -6,12 +6,13 @@ import pytest
 
 from chronicle.core.policy import OnExhausted, OnFailure, OnInvalid, Policy
 from chronicle.errors import SettingError
-from chronicle.transports.seam import DeadLetterKeeper, Promises, refuse_what_it_cannot
+from chronicle.transports.seam import DeadLetterKeeper, Promises, needed_by, refuse_what_it_cannot
 
 SETTLES = Promises("queue")
 GONE = Promises("radio", settles=False, retries=False, dead_letters=DeadLetterKeeper.NOBODY)
 IMPATIENT = Promises("belt", retries=False)
 FORGETFUL = Promises("sieve", dead_letters=DeadLetterKeeper.NOBODY)
+TRUSTING = Promises("shelf", dead_letters=DeadLetterKeeper.BROKER)
 
 
 def refusal(promises: Promises, policy: Policy, *, until_empty: bool = False) -> str:
@@ -20,7 +21,9 @@ def refusal(promises: Promises, policy: Policy, *, until_empty: bool = False) ->
     return f"{refused.value}; {refused.value.remedy}"
 
 
-@pytest.mark.parametrize("promises", [SETTLES, GONE, IMPATIENT, FORGETFUL], ids=lambda p: str(p.transport))
+@pytest.mark.parametrize(
+    "promises", [SETTLES, GONE, IMPATIENT, FORGETFUL, TRUSTING], ids=lambda p: str(p.transport)
+)
 def test_what_nobody_asked_for_is_not_refused(promises: Promises) -> None:
     refuse_what_it_cannot(promises, Policy())
 
@@ -67,3 +70,13 @@ def test_dead_letters_that_nobody_keeps_are_refused_by_the_option_that_asked() -
     assert refusal(FORGETFUL, Policy(OnFailure.DEAD_LETTER)).startswith("--on-failure cannot be honoured")
     drop = Policy(OnFailure.ACK, max_retries=1, on_exhausted=OnExhausted.DEAD_LETTER)
     assert refusal(FORGETFUL, drop).startswith("--on-exhausted cannot be honoured by sieve: it keeps no dead")
+
+
+def test_d_22_what_is_exhausted_is_not_left_to_a_broker() -> None:
+    """Rejected inside a retry loop it would come round again; the transport may be able to keep it."""
+    keep = Policy(max_retries=1, on_exhausted=OnExhausted.DEAD_LETTER)
+    said = refusal(TRUSTING, keep)
+    assert said.startswith("--on-exhausted dead-letter cannot be honoured when dead letters are left to the")
+    assert "leave out --dead-letters broker" in said
+    refuse_what_it_cannot(Promises("desk", dead_letters=DeadLetterKeeper.EITHER), keep)
+    assert (needed_by(keep), needed_by(Policy())) == ("--on-exhausted dead-letter", "")

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from chronicle.core.deadletters.conditions import Condition, parse_condition
+from chronicle.core.queues import dead_letter_queue
 from chronicle.core.rate_limit import parse_rate
-from chronicle.core.topology import dead_letter_queue
 from chronicle.deadletters.reader import WORN_AFTER, dead_letters
 from chronicle.transports.seam import Connector, Reader
 from chronicle_cli import options, report

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from chronicle.core.delivery import Delivery, Facts, count, x_death
+from chronicle.core.delivery import REJECTED, Delivery, Facts, count, x_death
 
 REASON: Final = "x-chronicle-reason"
 ATTEMPTS: Final = "x-chronicle-attempts"
@@ -43,7 +43,7 @@ class Death:
     """What is known about the end of a message."""
 
     reason: str = ""
-    attempts: int = 0
+    attempts: int = 0  # 0: not recorded
     queue: str = ""  # where it died
     consumer: str = ""
     first: int | None = None  # failed at, milliseconds since 1970
@@ -106,13 +106,31 @@ def death_of(delivery: Delivery) -> Death:
     told = (last.get("reason"), headers.get(REASON)) if newer else (headers.get(REASON), last.get("reason"))
     return Death(
         reason=_text(told[0]) or _text(told[1]),
-        attempts=count(headers.get(ATTEMPTS)) or count(last.get("count")),
+        attempts=_tries(delivery, last) if newer else count(headers.get(ATTEMPTS)),
         queue=_text(headers.get(QUEUE)) or _text(last.get("queue")),
         consumer=_text(headers.get(CONSUMER)),
         first=first_at or at or None,
         last=(at if newer else last_at or at) or None,
         redrives=count(headers.get(REDRIVES)),
     )
+
+
+def _tries(delivery: Delivery, last: Facts) -> int:
+    """Which try a broker's rejection ended, as far as the headers tell; 0: they do not (D-22).
+
+    What RabbitMQ moves itself does not say how often it was delivered: a first round of a loop may have been
+    one try, or two. Later rounds, and tries that we counted before, can be told.
+    """
+    headers = delivery.headers
+    told, rounds = count(headers.get(ATTEMPTS)), 0
+    if last.get("reason") in REJECTED:
+        told += bool(told)
+        rounds = sum(
+            count(entry.get("count"))
+            for entry in x_death(headers)
+            if entry.get("queue") == last.get("queue") and entry.get("reason") in REJECTED
+        )
+    return max(told, rounds if rounds > 1 else 0)
 
 
 def came_from(delivery: Delivery, queue: str) -> str:
@@ -124,7 +142,7 @@ def came_from(delivery: Delivery, queue: str) -> str:
     the queue it is in: a syncer may have been run over the dead letters themselves.
     """
     deaths = [entry for entry in x_death(delivery.headers) if not _is_a_wait(entry)]
-    rejected = [entry for entry in deaths if entry.get("reason") in ("rejected", "delivery_limit")]
+    rejected = [entry for entry in deaths if entry.get("reason") in REJECTED]
     told = [*(entry.get("queue") for entry in (*rejected, *deaths)), delivery.headers.get(QUEUE)]
     return next((name for name in map(_text, told) if name and name != delivery.queue), queue)
 
@@ -139,7 +157,7 @@ def failed_again(delivery: Delivery, reason: str, consumer: str, now: int, home:
     return {
         **unworn(delivery.headers),
         **failed(delivery, reason, consumer, now),
-        ATTEMPTS: min(death.attempts + 1, MOST),
+        ATTEMPTS: min(max(death.attempts, 1) + 1, MOST),
         QUEUE: capped(home),
         FIRST: min(death.first or now, now),
     }

@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
+from chronicle.core.queues import dead_letter_queue
 from chronicle.errors import SettingError
 from chronicle.transports.broker import BrokerOption, OptionKind
 
@@ -113,8 +114,6 @@ def check_topic(queue: str) -> None:
 
 def dead_letter_topic(queue: str) -> str:
     """Where the dead letters of a topic are kept; SettingError when no topic can have that name."""
-    from chronicle.core.topology import dead_letter_queue  # few need it, and everybody reads the choices
-
     topic = dead_letter_queue(queue)
     if TOPIC.fullmatch(topic) is None:
         raise SettingError(

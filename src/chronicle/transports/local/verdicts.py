@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from chronicle.core.outcome import Action
+from chronicle.core.queues import dead_letter_queue
 from chronicle.core.settlement import Fate, Settlement
-from chronicle.core.topology import dead_letter_queue
 from chronicle.transports.local.contents import story
 from chronicle.transports.local.store import Claim, Store
 

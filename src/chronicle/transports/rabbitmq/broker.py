@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.transports.broker import Broker, DeadLetterCheck, Prospect, Stopping, UrlFacts
+from chronicle.core.deadletters.prospect import Prospect
+from chronicle.transports.broker import Broker, DeadLetterCheck, Stopping, UrlFacts
 from chronicle.transports.rabbitmq.address import SETTINGS, address_of
+from chronicle.transports.rabbitmq.choices import OPTIONS
 from chronicle.transports.rabbitmq.states import RABBIT
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
@@ -76,6 +78,7 @@ BROKER: Final = Broker(
     secure_schemes=("amqps",),
     example="amqp://user@host/vhost",
     settings=SETTINGS,
+    options=OPTIONS,
     states={"RabbitMQ": RABBIT},
     marks="RabbitMQ marks messages that were looked at as redelivered",
     marks_mean="until they are settled they get no second try from requeue-once, and a quorum queue counts "
@@ -91,9 +94,5 @@ BROKER: Final = Broker(
     dead_letter_check=DeadLetterCheck(
         ask=ask,
         check_url=check_management_url,
-        not_asked="a RabbitMQ consumer cannot see that, and without a dead-letter exchange they are deleted; "
-        "check with --management-url, or make sure with --declare",
-        remedy="create it with chronicle declare, or set a policy with a dead-letter exchange; "
-        "--allow-drop accepts the loss",
     ),
 )

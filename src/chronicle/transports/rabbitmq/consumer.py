@@ -7,9 +7,9 @@ Rule 2 (RB3, RB4): a closed channel, a cancelled consumer and a lost connection 
 Rule 3: a verdict that moves a message to another queue is the courier's (courier.py): it becomes final, and
         the message acknowledged, when the broker has confirmed the copy. Until then it is open and takes a
         place in the prefetch window. When the courier ends, so does the transport.
-Rule 4: a dead letter that the broker would lose is moved by us (mover.py). Where that is impossible, it is
-        put aside: unacknowledged until the channel closes, while other consumers make up for its place
-        (windows.py). Nothing waits for it.
+Rule 4: where dead letters are left to the broker (letters.py), one that it would lose is moved by us
+        (mover.py). Where that is impossible, it is put aside: unacknowledged until the channel closes, while
+        other consumers make up for its place (windows.py). Nothing waits for it.
 Rule 5 (RB14): the queue is checked passively, on a channel that the broker may close. Topology is created
         only for a connector that asks for it, before every connection: a broker that lost it gets it again.
 """
@@ -36,12 +36,13 @@ from chronicle.transports.rabbitmq.codec.decode import names_trace, open_envelop
 from chronicle.transports.rabbitmq.codec.encode import UNSENDABLE
 from chronicle.transports.rabbitmq.codec.frames import Arrival
 from chronicle.transports.rabbitmq.connection import Connection
+from chronicle.transports.rabbitmq.letters import KEEPERS, Letters
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place
 from chronicle.transports.rabbitmq.session import ANSWER_TIMEOUT, CLOSE_TIMEOUT, CalledOff, Session
 from chronicle.transports.rabbitmq.states import RABBIT, Rabbit, RabbitEvent
 from chronicle.transports.rabbitmq.streams import came_from_stream, is_stream, refuse
 from chronicle.transports.rabbitmq.windows import Windows
-from chronicle.transports.seam import Closing, Connector, DeadLetterKeeper, Promises
+from chronicle.transports.seam import Closing, Connector, Promises
 
 if TYPE_CHECKING:
     from chronicle.transports.rabbitmq.courier import Courier
@@ -65,16 +66,17 @@ class RabbitTransport:
     away = 0.0
     unconfirmed = 0
 
-    def __init__(self, connector: Connector) -> None:
+    def __init__(self, connector: Connector, *, only_looks: bool = False) -> None:
+        self.notices: deque[Notice] = deque()
+        self._letters = Letters(connector, self.notices, only_looks=only_looks)
         self.promises = Promises(
             NAME,
-            dead_letters=DeadLetterKeeper.BROKER,
+            dead_letters=KEEPERS[self._letters.way],
             holds=HOLDS,
             retries=bool(connector.retry_delays),
             backoff=Backoff(0.25, 10.0),
         )
         self.machine = Machine(RABBIT, Rabbit.DISCONNECTED)
-        self.notices: deque[Notice] = deque()
         self._connector = connector
         self._place = place(connector)
         self._consumer_tag = connector.tag
@@ -119,22 +121,19 @@ class RabbitTransport:
         session.log_in(connection)
         self.machine.fire(RabbitEvent.OPEN)
         depth = self._probe(session, connection)
-        if self._connector.retry_delays:
-            from chronicle.transports.rabbitmq.courier import Courier  # nobody else needs it
-
-            self._courier = Courier(self._connector, session, self.notices)
-            self._courier.open()
+        courier = self._letters.send_for_courier(session, connection)
         channel = session.open_channel(connection)
         channel.add_on_cancel_callback(self._cancelled)
         windows, prefetch = Windows(channel, queue, self._consumer_tag), self._connector.prefetch
         session.ask(lambda done: windows.prefetch(prefetch, done))
+        self._courier = self._letters.arranged(courier)
         self.machine.fire(RabbitEvent.QOS_OK)
         self._channel, self._windows = channel, windows
         self._ledger = TagLedger(channel.channel_number)
         # What we copy to the dead letters ourselves must be read, however large it is: rejected unread, it
         # would be lost where only we keep them.
-        copies = self._courier is not None and self._courier.keeps_dead_letters
-        max_body = None if copies else self._connector.max_body
+        must_read = self._letters.moves and not self._letters.are_kept
+        max_body = None if must_read else self._connector.max_body
         connection.watch(channel.channel_number, prefetch, max_body)
         session.ask(lambda done: windows.consume(prefetch, done))
         self.machine.fire(RabbitEvent.CONSUME_OK)
@@ -219,7 +218,7 @@ class RabbitTransport:
             final.append(settlement)
             if settlement.fate is not Fate.ASIDE:
                 known = is_open and not self._is_carried(settlement) and self._note(tag, settlement)
-                settlement.fate = Fate.DONE if known else Fate.STALE
+                settlement.fate = self._done(settlement) if known else Fate.STALE
         moved = self._mover.moved() if self._mover is not None else []
         if ledger is None or connection is None or not (work or moved or courier is not None):
             return final
@@ -236,6 +235,11 @@ class RabbitTransport:
         if self._windows is not None:
             self._windows.make_up()
         return final
+
+    def _done(self, settlement: Settlement) -> Fate:
+        """The fate of a verdict that we carried out without moving anything."""
+        is_dead = settlement.verdict.action is Action.DEAD_LETTER
+        return Fate.REJECTED if is_dead and not self._letters.are_kept else Fate.DONE
 
     def _is_carried(self, settlement: Settlement) -> bool:
         """Whether somebody is moving it, so that a second verdict comes too late; LEAVE does not count."""
@@ -258,16 +262,18 @@ class RabbitTransport:
         broker_can = can_be_dead_lettered(envelope, self._connector.queue)
         if settlement.delivery.unread:  # without its body, only the broker can move it
             if not broker_can and settlement.verdict.action is Action.DEAD_LETTER:
-                self._put_aside(settlement, UNREAD)
+                self._put_aside(settlement, f"{X_DEATH}, and {UNREAD}")
             return False
         if courier is not None and courier.takes(settlement):
             if courier.send(tag, envelope, settlement):
                 return True
-            if broker_can:
-                # Headers that fill a whole frame: no client can send them, but the broker can move them.
-                settlement.verdict = cannot_move(settlement.verdict, UNSENDABLE)
+            # Headers that fill a whole frame: no client can send them, but the broker can move them.
+            if not broker_can:
+                self._put_aside(settlement, f"{X_DEATH}, and {UNSENDABLE}")
+            elif self._letters.moves and not self._letters.are_kept:
+                self._put_aside(settlement, f"{UNSENDABLE}, and the broker may delete it")
             else:
-                self._put_aside(settlement, UNSENDABLE)
+                settlement.verdict = cannot_move(settlement.verdict, UNSENDABLE)
             return False
         if broker_can or settlement.verdict.action is not Action.DEAD_LETTER:
             return False
@@ -280,7 +286,7 @@ class RabbitTransport:
 
     def _settle_moved(self, ledger: TagLedger, one: Moved) -> None:
         if one.failure:
-            self._put_aside(one.settlement, one.failure)
+            self._put_aside(one.settlement, f"{X_DEATH}, and {one.failure}")
             return
         one.settlement.verdict = broker_cannot_move(one.settlement.verdict, X_DEATH)
         one.settlement.fate = Fate.DONE if ledger.ack(one.tag) else Fate.STALE
@@ -288,7 +294,7 @@ class RabbitTransport:
     def _put_aside(self, settlement: Settlement, why: str) -> None:
         """Leave it unacknowledged until the channel closes; its place in the prefetch is made up for."""
         assert self._windows is not None
-        settlement.verdict = nobody_can_move(settlement.verdict, f"{X_DEATH}, and {why}")
+        settlement.verdict = nobody_can_move(settlement.verdict, why)
         settlement.fate = Fate.ASIDE
         self._windows.put_aside(settlement.delivery.handle[3])
 

@@ -34,7 +34,7 @@ from chronicle.core.deadletters.death import COPIES, failed, returns_by_expiry
 from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Settlement
-from chronicle.core.topology import dead_letter_queue, retry_queue_name
+from chronicle.core.topology import retry_queue_name
 from chronicle.core.units import format_duration
 from chronicle.errors import BrokerRefused, ConnectionLost, InvalidMessage
 from chronicle.transports.rabbitmq.address import address_of
@@ -69,14 +69,22 @@ class Copy:
     refusals: int = 0
 
 
+class MayNotPublish(BrokerRefused):
+    """This user may not write to the default exchange, so nothing can be carried."""
+
+
 class Courier:
-    """One publishing connection beside a consumer's, in the consumer's session."""
+    """One publishing connection beside a consumer's, in the consumer's session.
+
+    `dead_letters` is the queue that keeps them, if chronicle is to move them there.
+    """
 
     def __init__(
         self,
         connector: Connector,
         session: Session,
         notices: deque[Notice],
+        dead_letters: str,
         *,
         clock: Callable[[], float] = time,
     ) -> None:
@@ -86,8 +94,10 @@ class Courier:
         self._session = session
         self._notices = notices
         self._clock = clock
-        self._dead_letters = ""  # the queue that keeps them, if there is one
-        self._proven = False
+        self._dead_letters = dead_letters
+        self.proven = False  # the broker has taken something
+        self._denied: MayNotPublish | None = None
+        self._gone = False  # nobody wants it any more
         self._blocked = False
         self._under_way: Confirms[Copy | None] = Confirms()  # None: the proof
         self._later: list[tuple[float, int, Copy]] = []  # refused, and due again
@@ -103,9 +113,9 @@ class Courier:
     # --- opening ------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Connect, check the queues and the permission to publish.
+        """Check the queues and the permission to publish.
 
-        Raises BrokerRefused when a retry queue is missing or publishing is not allowed.
+        Raises BrokerRefused when a retry queue is missing, MayNotPublish when publishing is not allowed.
         """
         self._session.log_in(self._connection)
         self._connection.add_on_connection_blocked_callback(self._on_blocked)
@@ -118,8 +128,6 @@ class Courier:
                 f"create it: chronicle declare --queue {shlex.quote(queue)} --retry-delay {steps} "
                 "--only-retry; or start with --declare, which creates everything the queue needs",
             )
-        if self._is_there(dead_letter_queue(queue)):
-            self._dead_letters = dead_letter_queue(queue)
         self._session.ask(self._open_channel)
         self._prove()
 
@@ -157,7 +165,14 @@ class Courier:
         During an alarm the answer is delayed, and consuming does not wait for it.
         """
         self._publish(None, NOWHERE, b"", Encoded(b"\0\0"))
-        self._session.wait(lambda: self._proven or self._blocked, ANSWER_TIMEOUT)
+        self._session.wait(lambda: self.proven or self._blocked or self._denied is not None, ANSWER_TIMEOUT)
+        if self._denied is not None:
+            raise self._denied
+
+    def leave(self) -> None:
+        """It is not needed: the session goes on without it."""
+        self._gone = True
+        self._connection.close()
 
     # --- carrying -----------------------------------------------------------------------------------
 
@@ -208,6 +223,8 @@ class Courier:
         """Publish again what is due; end the session if the connection failed without saying so."""
         if self._connection.fault:
             self._session.look()
+        if self._channel is not None and not self._under_way and not self._later:
+            return
         now = monotonic()
         if self._under_way.overdue(now):
             self._session.ended(ConnectionLost(self._said(f"no confirmation for {CONFIRM_TIMEOUT:.0f}s")))
@@ -247,7 +264,7 @@ class Courier:
     # --- what the broker says -----------------------------------------------------------------------
 
     def _on_confirm(self, frame: Method[Any]) -> None:
-        self._proven = True
+        self.proven = True
         for copy, refusal in self._under_way.answered(frame.method):
             if copy is None:
                 continue
@@ -282,12 +299,13 @@ class Courier:
         if isinstance(error, exceptions.ChannelClosedByClient):
             return
         if isinstance(error, exceptions.ChannelClosedByBroker) and error.reply_code == 403:
-            self._session.ended(
-                BrokerRefused(
-                    f"{self._place}: this user may not publish to the default exchange, which retry:N needs",
-                    "give it permission to write to amq.default",
-                )
+            use = "retry:N" if self._connector.retry_delays else "moving dead letters"
+            self._denied = MayNotPublish(
+                f"{self._place}: this user may not publish to the default exchange, which {use} needs",
+                "give it permission to write to amq.default",
             )
+            if self.proven or self._blocked:  # nobody waits for it any more
+                self._session.ended(self._denied)
             return
         too_large = oversize(error)
         if too_large is None:
@@ -307,6 +325,8 @@ class Courier:
         self._open_channel(lambda _: None)
 
     def _ended(self, error: BaseException) -> None:
+        if self._gone:
+            return
         # Before it was ever open the error may be a refusal, which the session recognises.
         self._session.ended(ConnectionLost(self._said(reason(error))) if self._channel else error)
 

@@ -18,8 +18,8 @@ from pika.channel import Channel
 from pika.frame import Method
 
 from chronicle.core.deadletters.death import failed
+from chronicle.core.queues import dead_letter_queue
 from chronicle.core.settlement import Settlement
-from chronicle.core.topology import dead_letter_queue
 from chronicle.errors import InvalidMessage
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.codec.decode import Unreadable

@@ -1,4 +1,4 @@
-"""Whether RabbitMQ would keep a dead letter of a queue, checked before the first message (RB8).
+"""Whether RabbitMQ would keep a dead letter that is left to it, checked before the first message (RB8).
 
 Rule 1: it only looks. It decides by what the API says; what the API does not say is UNKNOWN, never a guess.
 Rule 2: an argument of a queue wins over its policy, separately for the exchange and for the routing key.
@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from chronicle.core.topology import DEFAULT_EXCHANGE, dead_letter_queue
-from chronicle.transports.broker import Keeping, Prospect
+from chronicle.core.deadletters.prospect import Keeping, Prospect
+from chronicle.core.topology import DEFAULT_EXCHANGE
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.management import PATIENCE, Api, NoAnswer, management_of
 from chronicle.transports.seam import Connector
@@ -40,18 +40,14 @@ def preflight(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Prospect:
-    """Ask the management API what would become of a dead letter of this queue."""
+    """Ask the management API what would become of a message that this queue's consumer rejects."""
     management = management_of(management_url, address_of(connector.url, connector.extras))
     # The API takes a queue's policy from its statistics, which are updated every five seconds.
     deadline = clock() + PATIENCE
     api = Api(
         management, tls_context(connector.tls) if management.tls else None, deadline=deadline, clock=clock
     )
-    own = dead_letter_queue(connector.queue)
     try:
-        if connector.retry_delays and api.queue(own) is not None:
-            # With retry:N chronicle carries a dead letter there itself, confirmed (see courier.py).
-            return Prospect(Keeping.KEPT, f"in the queue {own!r}")
         while True:
             prospect = prospect_of(api, connector.queue)
             if prospect is not None:

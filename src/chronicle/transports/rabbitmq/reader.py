@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from chronicle.core.deadletters.death import is_worn, unworn
 from chronicle.core.delivery import Delivery, count
@@ -31,7 +32,7 @@ class RabbitReader(HoldingReader):
     """Reads one queue through consumers that settle nothing but what is removed."""
 
     def __init__(self, connector: Connector, reading: Reading) -> None:
-        super().__init__(RabbitTransport, connector, reading)
+        super().__init__(partial(RabbitTransport, only_looks=True), connector, reading)
         self._worn: list[Delivery] = []  # of what was read last, and not removed
         self._refreshed = 0
         self._unsendable = 0

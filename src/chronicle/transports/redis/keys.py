@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from chronicle.core.topology import dead_letter_queue
+from chronicle.core.queues import dead_letter_queue
 from chronicle.errors import SettingError
 from chronicle.transports.redis.address import Address, Kind
 

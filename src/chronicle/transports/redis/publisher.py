@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from chronicle.core.topology import dead_letter_queue
+from chronicle.core.queues import dead_letter_queue
 from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost
 from chronicle.transports.redis.address import address_of
 from chronicle.transports.redis.answers import OOM, word_of

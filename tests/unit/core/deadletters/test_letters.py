@@ -69,6 +69,33 @@ def test_where_it_came_from() -> None:
     assert letter().home == "q"
 
 
+def died(queue: str, rounds: int, reason: str = "rejected", at: int = NOW) -> dict[str, Any]:
+    """A broker's entry in x-death."""
+    return {"queue": queue, "reason": reason, "count": rounds, "time": at // 1000}
+
+
+OURS = {death.REASON: "why", death.ATTEMPTS: 3, death.LAST: NOW - DAY}
+
+
+@pytest.mark.parametrize(
+    ("headers", "tries"),
+    [
+        ({}, 0),
+        (OURS, 3),
+        ({**OURS, "x-death": [died("q.retry.5s", 2, "expired", NOW - 2 * DAY)]}, 3),
+        ({"x-death": [died("q", 1)]}, 0),
+        ({"x-death": [died("q", 4)]}, 4),
+        ({"x-death": [died("q", 4), died("fail", 3, "expired")]}, 4),
+        ({**OURS, "x-death": [died("q", 1), died("q.retry.5s", 3, "expired")]}, 4),
+        ({**OURS, "x-death": [died("q.dlq", 1, "expired"), died("q", 1)]}, 3),
+        ({"x-death": [died("q", 1)], "x-delivery-count": 7}, 0),
+    ],
+)
+def test_d_22_tries_are_those_of_the_log_or_not_told(headers: dict[str, Any], tries: int) -> None:
+    """What the broker moved may have been one try or two; the count of the dead-letter queue is no help."""
+    assert letter(headers).death.attempts == tries
+
+
 @pytest.mark.parametrize(
     ("condition", "holds"),
     [

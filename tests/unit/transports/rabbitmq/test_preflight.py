@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chronicle.core.deadletters.prospect import Keeping
 from chronicle.errors import SettingError
-from chronicle.transports.broker import Keeping
 from chronicle.transports.rabbitmq.address import address_of
 from chronicle.transports.rabbitmq.management import management_of
 from chronicle.transports.rabbitmq.preflight import matches, prospect_of, topic_matches
