@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from chronicle.core.outcome import Fatal, Outcome
 from chronicle.engine.breaker import SealBreaker
 from chronicle.engine.job import Exit
+from chronicle.engine.long_runs import Stuck
 from chronicle.engine.reconnect import Patience
 from chronicle.errors import CannotKeep, ChronicleError, ClientFailed
 from chronicle.telemetry import events
 from chronicle.telemetry.redaction import name_of, trace_of
 from chronicle.transports.seam import Transport
+from chronicle.workers.handler import past
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,14 @@ WRONG_KEYS = Failure(Exit.OPERATOR, SealBreaker.problem, event=events.CIRCUIT_OP
 def of_syncer(outcome: Outcome) -> Failure | None:
     """The syncer broke its contract."""
     return Failure(Exit.FATAL, outcome.reason, outcome.trace) if isinstance(outcome, Fatal) else None
+
+
+def of_stuck(stuck: Stuck | None) -> Failure | None:
+    """A syncer is past its time, and nothing but the end of the process ends it."""
+    if stuck is None:
+        return None
+    why = "cannot be interrupted" if stuck.slot.interrupt is None else "did not end when it was cancelled"
+    return Failure(Exit.FATAL, f"{past(stuck.limit)}, and {why}", stuck.slot.stack())
 
 
 def of_thread(error: BaseException) -> Failure:

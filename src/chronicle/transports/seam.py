@@ -61,6 +61,7 @@ class Promises:
     dead_letters: DeadLetterKeeper = DeadLetterKeeper.TRANSPORT
     delays: bool = False  # delays a requeued message by `verdict.delay` itself
     holds: float = float("inf")  # seconds: what is unsettled for longer, the broker takes back
+    patience: float = float("inf")  # seconds: after so long with one message, the broker closes the channel
     retries: bool = True  # carries Action.RETRY out
     counts: bool = False  # `delivery.counted` is the broker's own count of tries
     late_results: bool = False  # what was received may still be settled after a reconnect

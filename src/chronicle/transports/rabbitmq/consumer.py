@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from chronicle.transports.rabbitmq.mover import Moved, Mover
 
 NAME = "rabbitmq"
+CONSUMER_TIMEOUT = 1800.0  # the broker's default; it tells nobody what it is set to
 HOLDS = 600.0  # far below the broker's consumer_timeout, which closes the channel after half an hour (RB15)
 UNREAD = "its body is too large to be read"
 X_DEATH = "its x-death header would make the broker lose it"
@@ -70,6 +71,7 @@ class RabbitTransport:
             NAME,
             dead_letters=DeadLetterKeeper.BROKER,
             holds=HOLDS,
+            patience=CONSUMER_TIMEOUT,
             retries=bool(connector.retry_delays),
             backoff=Backoff(0.25, 10.0),
         )
