@@ -5,8 +5,9 @@ Rule 1: without a limit everything goes straight to the workers. With a rate onl
 Rule 2: what fails in a row of failures waits here for what comes next (brake.py). If one succeeds, or nothing
         comes for a moment, each gets the verdict that the policy has for it. If the row becomes an outage,
         they have not been tried: the broker learns nothing of it, and they are tried again from here.
-Rule 3: what waits here because it failed takes nobody's place: others are taken in for it, up to as many as
-        make an outage. Otherwise a small window would never show whether the others fail as well.
+Rule 3: what waits here because it failed takes nobody's place: when a worker has nothing else to do, others
+        are taken in, up to as many as make an outage. Otherwise a small window would never show whether they
+        fail as well.
 Rule 4: nothing sleeps here, and only the pump calls. What would wait for longer than the broker allows goes
         back as it came.
 """
@@ -18,9 +19,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from chronicle.core.delivery import Delivery
-from chronicle.core.outcome import Synced
+from chronicle.core.outcome import Interrupted, Synced
+from chronicle.core.policy import KEPT_TOO_LONG
 from chronicle.core.rate_limit import RateLimit
-from chronicle.core.settlement import Settlement, interrupted
+from chronicle.core.settlement import Settlement
 from chronicle.engine.brake import Brake, kind_of
 from chronicle.engine.delays import Delays
 from chronicle.engine.holdings import Holdings
@@ -32,7 +34,9 @@ from chronicle.transports.seam import Promises
 from chronicle.workers.turns import TurnTaking
 
 LULL: Final = 0.25  # seconds in which nothing came: there may be nothing more to come
-LONG_LULL: Final = 1.0  # the same while a syncer is running, whose result may tell
+LONG_LULL: Final = (
+    2.0  # the same when several have failed alike, or a syncer is running whose result may tell
+)
 MOMENT: Final = 0.02  # the pump is never on time to the microsecond: a rate makes up for so much
 KEPT: Final = 0.75  # of the broker's patience
 
@@ -74,8 +78,8 @@ class Intake:
         if self._shut:
             return 0
         room = self._job.prefetch - len(self._holdings)
-        if self.doubtful or self._tried:
-            room += min(len(self.doubtful) + len(self._tried), self._most)
+        if (self.doubtful or self._tried) and self._holdings.running < self._job.concurrency:
+            room += self._most
         return max(0, min(room, self._job.bounds.remaining(self._counters.received)))
 
     @property
@@ -206,7 +210,9 @@ class Intake:
         running = self._holdings.running
         if running > self._job.concurrency:
             return  # more is about to begin
-        lull = LONG_LULL if running else 0.0 if ending else LULL
+        lull = LONG_LULL if running or self.row > 1 else LULL
+        if ending and not running:
+            lull = 0.0
         if now - self._stirred >= lull:
             self.release(now)
 
@@ -224,7 +230,7 @@ class Intake:
                 self._submit(over)
             late = [delivery for delivery in queue if now - self._came[delivery] >= self._keeps_for]
             self._remove(queue, late)
-            self._delays.extend(interrupted(delivery) for delivery in late)
+            self._delays.extend(Settlement(delivery, Interrupted(), KEPT_TOO_LONG) for delivery in late)
 
     def _remove(self, queue: deque[Delivery], some: Sequence[Delivery]) -> None:
         for delivery in some:

@@ -166,6 +166,10 @@ class RabbitTransport:
         if connection is None or session is None:
             raise ConnectionLost("not connected")
         arrived = connection.arrived
+        windows, ledger = self._windows, self._ledger
+        if room and windows is not None and ledger is not None and windows.places != room + len(ledger):
+            windows.fit(room + len(ledger))
+            connection.expect(windows.places)
         session.poller.turn(0.0 if arrived and room else timeout)
         if self._courier is not None:
             self._courier.look()
@@ -177,7 +181,7 @@ class RabbitTransport:
             return ()
         if not self._looked_for_stream:
             self._look_for_stream(arrived[0])
-        ledger, epoch = self._ledger, self._epoch
+        epoch = self._epoch
         assert ledger is not None
         deliveries = []
         for _ in range(min(room, len(arrived))):
