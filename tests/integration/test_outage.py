@@ -6,7 +6,6 @@ Its messages stay where they are: no dead letter, and no try that counts.
 from __future__ import annotations
 
 import json
-import signal
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path

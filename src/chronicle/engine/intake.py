@@ -5,10 +5,12 @@ Rule 1: without a limit everything goes straight to the workers. With a rate onl
 Rule 2: what fails in a row of failures waits here for what comes next (brake.py). If one succeeds, or nothing
         comes for a moment, each gets the verdict that the policy has for it. If the row becomes an outage,
         they have not been tried: the broker learns nothing of it, and they are tried again from here.
-Rule 3: what waits here because it failed takes nobody's place: when a worker has nothing else to do, others
+Rule 3: when the outage is over, those that failed in it begin one at a time: after each success, or when
+        there is nothing else to try. One that fails again has failed by itself, and gets its verdict.
+Rule 4: what waits here because it failed takes nobody's place: when a worker has nothing else to do, others
         are taken in, up to as many as make an outage. Otherwise a small window would never show whether they
         fail as well.
-Rule 4: nothing sleeps here, and only the pump calls. What would wait for longer than the broker allows goes
+Rule 5: nothing sleeps here, and only the pump calls. What would wait for longer than the broker allows goes
         back as it came.
 """
 
@@ -22,7 +24,7 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Interrupted, Synced
 from chronicle.core.policy import KEPT_TOO_LONG
 from chronicle.core.rate_limit import RateLimit
-from chronicle.core.settlement import Settlement
+from chronicle.core.settlement import Settlement, interrupted
 from chronicle.engine.brake import Brake, kind_of
 from chronicle.engine.delays import Delays
 from chronicle.engine.holdings import Holdings
@@ -66,7 +68,9 @@ class Intake:
         self._tried: deque[Delivery] = deque()  # failed on the brake, or before it: to be tried again
         self._came: dict[Delivery, float] = {}  # all that wait here for their turn
         self.doubtful: list[Settlement] = []  # failed, and wait for their verdict
-        self.row = 0  # how many have failed alike, of which some have their verdicts
+        self._suspects: set[int] = set()  # messages that failed in an outage that is over
+        self._credit = 0  # how many of these may begin
+        self.watches = False  # whether a success would change anything
         self._stirred = now
         self._shut = False
 
@@ -87,35 +91,37 @@ class Intake:
         return self._brake.engaged
 
     def received(self, batch: Sequence[Delivery], now: float) -> None:
-        """These came: they begin, or wait."""
-        self._holdings.received(batch)
-        self._stirred = now
-        if self._pace is None and not self._brake.engaged:
-            self._submit(batch)
-        else:
+        """These came, perhaps none: they begin or wait, as those that wait already."""
+        if batch:
+            self._holdings.received(batch)
+            self._stirred = now
+            if self._pace is None and not self._brake.engaged:
+                self._submit(batch)
+                return
             self._wait(self._fresh, batch, now)
-            self.begin(now)
+        if self._fresh or self._tried:
+            self._begin(now)
 
-    @property
-    def waiting(self) -> int:
-        """How many wait here to begin."""
-        return len(self._fresh) + len(self._tried)
-
-    def begin(self, now: float) -> None:
-        """Let begin what may begin now."""
-        waiting = self.waiting
+    def _begin(self, now: float) -> None:
         running = self._holdings.running
         if self._brake.engaged:
-            if running or now < self._brake.due:
-                return
-            number, self._probe = 1, (self._fresh or self._tried)[0]
-        elif self._pace is None:
-            number = waiting
-        else:
-            number = self._pace.room(now, max(0, min(waiting, self._job.concurrency - running)))
+            if now >= self._brake.due and self._may_probe():
+                # One that was not tried tells more: those that failed may have failed by themselves.
+                self._probe = (self._fresh or self._tried).popleft()
+                self._submit((self._probe,))
+            return
+        if not running and not self._fresh and now - self._stirred >= LULL:
+            self._credit = max(1, self._credit)
+        number = len(self._fresh) + min(self._credit, len(self._tried))
+        if self._pace is not None:
+            number = self._pace.room(now, max(0, min(number, self._job.concurrency - running)))
             self._pace.spend(number)
         if number:
             self._submit([self._next() for _ in range(number)])
+
+    def _may_probe(self) -> bool:
+        """One at a time; what had begun before may take as long as it likes."""
+        return self._probe not in self._holdings.held and self._holdings.running < self._job.concurrency
 
     def _submit(self, batch: Sequence[Delivery]) -> None:
         self._holdings.running += len(batch)
@@ -127,28 +133,32 @@ class Intake:
             self._came.setdefault(delivery, now)
 
     def _next(self) -> Delivery:
-        # One that was not tried tells more: those that failed may have failed by themselves.
-        delivery = (self._fresh or self._tried).popleft()
-        if not self._brake.engaged:
-            self._came.pop(delivery, None)
+        if self._fresh:
+            delivery = self._fresh.popleft()
+        else:
+            delivery = self._tried.popleft()
+            self._credit -= 1
+        del self._came[delivery]
         return delivery
 
     def wait(self, now: float) -> float:
         """Seconds until something may begin."""
-        if not self.waiting:
+        if not self._fresh and not self._tried:
             return float("inf")
         if self._brake.engaged:
-            return float("inf") if self._holdings.running else max(0.0, self._brake.due - now)
-        if self._pace is None or self._holdings.running >= self._job.concurrency:
+            return max(0.0, self._brake.due - now) if self._may_probe() else float("inf")
+        if not self._fresh and not self._credit:
             return float("inf")
-        return self._pace.wait()
+        if self._pace is None:
+            return 0.0
+        return self._pace.wait() if self._holdings.running < self._job.concurrency else float("inf")
 
     # --- what comes out -----------------------------------------------------------------------------
 
     def finished(self, settlement: Settlement, now: float) -> None:
         """Look at a result, and pass it on, unless it is to wait for what comes next.
 
-        Nobody need ask about a success when there is no row.
+        A success need not be shown unless it `watches`.
         """
         if isinstance(settlement.outcome, Synced):
             self._succeeded(now)
@@ -161,26 +171,31 @@ class Intake:
         kind = kind_of(settlement) if self._most else None
         if kind is None:
             return False
-        if settlement.delivery.lease is not None:
-            settlement.delivery.lease.rest()  # nobody works on it
+        delivery = settlement.delivery
+        message = hash((delivery.queue, delivery.body))
+        if not self._brake.engaged and message in self._suspects:
+            return False
+        if delivery.lease is not None:
+            delivery.lease.rest()  # nobody works on it
         if self._brake.engaged:
-            self._wait(self._tried, (settlement.delivery,), now)
-            if settlement.delivery is self._probe:  # others had begun before
+            self._wait(self._tried, (delivery,), now)
+            if delivery is self._probe:  # others had begun before
+                self._probe = None
                 self._tell.probe_failed(settlement.verdict.reason, self._brake.probe_failed(now))
             return True
         if not self._brake.continues(kind):
             self.release(now)
         self.doubtful.append(settlement)
         self._stirred = now
-        delivery = settlement.delivery
-        engaged = self._brake.failed(hash((delivery.queue, delivery.body)), kind, now)
-        self.row = self._brake.row
-        if engaged:
+        self.watches = True
+        if self._brake.failed(message, kind, now):
             self._engage(settlement.verdict.reason, now)
         return True
 
     def _engage(self, reason: str, now: float) -> None:
         self._on_since = now
+        self._suspects.clear()
+        self._credit = 0
         unbegun = self._workers.discard()
         self._holdings.running -= len(unbegun)
         self._wait(self._fresh, unbegun, now)
@@ -190,13 +205,12 @@ class Intake:
         self._tell.braked(self._counters.brake, self._brake.row, reason)
 
     def _succeeded(self, now: float) -> None:
-        self.row = 0
         if self._brake.succeeded():
             self._counters.brake = ""
             self._tell.resumed(now - self._on_since, self._brake.probes)
-            waiting = (*self._fresh, *self._tried)
-            self._came = {delivery: self._came[delivery] for delivery in waiting}
-            self.begin(now)
+            self._suspects = {hash((delivery.queue, delivery.body)) for delivery in self._tried}
+        self.watches = bool(self._tried)
+        self._credit = min(self._credit + 1, len(self._tried))
         self.release(now)
 
     def release(self, now: float) -> None:
@@ -210,7 +224,7 @@ class Intake:
         running = self._holdings.running
         if running > self._job.concurrency:
             return  # more is about to begin
-        lull = LONG_LULL if running or self.row > 1 else LULL
+        lull = LONG_LULL if running or self._brake.row > 1 else LULL
         if ending and not running:
             lull = 0.0
         if now - self._stirred >= lull:
@@ -239,8 +253,11 @@ class Intake:
 
     # --- ending -------------------------------------------------------------------------------------
 
-    def discard(self) -> list[Delivery]:
-        """Take back everything that has not begun, and what was to be tried again."""
+    def discard(self) -> list[Settlement]:
+        """Let go of all that has not begun, and of what was to be tried again: it goes back as it came."""
+        return [interrupted(delivery) for delivery in self._taken_out()]
+
+    def _taken_out(self) -> list[Delivery]:
         unbegun = self._workers.discard()
         self._holdings.running -= len(unbegun)
         taken = [*unbegun, *self._fresh, *self._tried]
@@ -249,7 +266,7 @@ class Intake:
         self._came.clear()
         return taken
 
-    def shut(self, now: float) -> list[Delivery]:
+    def shut(self, now: float) -> list[Settlement]:
         """The run cannot go on: nothing begins any more, and what has failed gets its verdict."""
         self._shut = True
         self.release(now)
@@ -257,7 +274,7 @@ class Intake:
 
     def forget(self) -> list[Settlement]:
         """The connection is gone, and everything with it: what had failed, and waited for its verdict."""
-        self.discard()
+        self._taken_out()
         lost, self.doubtful = self.doubtful, []
         return lost
 

@@ -253,10 +253,7 @@ class Runner:
         batch = self._transport.receive(room, min(PULSE if lent is None else lent, self._timeout(now)))
         self._mailbox.pump_sleeps = False
         self._watch.turned(batch, now, had_room=room > 0)
-        if batch:
-            self._intake.received(batch, now)
-        elif self._intake.waiting:
-            self._intake.begin(self._clock())
+        self._intake.received(batch, self._clock())
 
     def _take_finished(self, now: float) -> None:
         finished, intake = self._workers.take(), self._intake
@@ -270,7 +267,7 @@ class Runner:
             elif self._seals.broken_by(settlement):
                 self._fail(failures.WRONG_KEYS)
                 self._leave((interrupted(settlement.delivery),))
-            elif intake.row or type(settlement.outcome) is not Synced:
+            elif intake.watches or type(settlement.outcome) is not Synced:
                 intake.finished(settlement, now)
             else:
                 self._delays.put(settlement, now)
@@ -316,15 +313,17 @@ class Runner:
             elif reason:
                 self._shutdown.ask(reason)
             return
-        if self._intake.braked:  # nobody knows for how long: what has not begun goes back
-            self._leave([interrupted(delivery) for delivery in self._intake.discard()])
+        if self._intake.braked:  # nobody knows for how long
+            self._leave(self._intake.discard())
         if not self._holdings and (self._watch.quiet or not self._intake.room):
             self._finish(Closing.SETTLED)
         elif self._shutdown.is_late(now):
             self._finish(Closing.DEADLINE)
 
     def _begin_drain(self, reason: str, now: float) -> None:
-        reason += f"; intake was paused: {self.counters.brake}" if self._intake.braked else ""
+        if self._intake.braked:
+            reason += f"; intake was paused: {self.counters.brake}"
+            self._leave(self._intake.discard())
         self._tell.stopping(reason, len(self._holdings))
         self._shutdown.decide(Exit.DONE, reason)
         self._shutdown.deadline = now + self._job.lifecycle.drain_timeout
@@ -339,7 +338,7 @@ class Runner:
         self._tell.failed(failure)
         self._shutdown.decide(failure.code, failure.reason, failure.trace)
         self._shutdown.deadline = self._clock() + FATAL_GRACE
-        self._leave([interrupted(delivery) for delivery in self._intake.shut(self._clock())])
+        self._leave(self._intake.shut(self._clock()))
         self._delays.hurry()
 
     def _watch_for_crash(self) -> None:

@@ -166,10 +166,9 @@ class RabbitTransport:
         if connection is None or session is None:
             raise ConnectionLost("not connected")
         arrived = connection.arrived
-        windows, ledger = self._windows, self._ledger
-        if room and windows is not None and ledger is not None and windows.places != room + len(ledger):
-            windows.fit(room + len(ledger))
-            connection.expect(windows.places)
+        ledger = self._ledger
+        if room and self._connector.spare:
+            self._fit(connection, room)
         session.poller.turn(0.0 if arrived and room else timeout)
         if self._courier is not None:
             self._courier.look()
@@ -189,6 +188,13 @@ class RabbitTransport:
             ledger.delivered(arrival.tag)
             deliveries.append(self._delivery(arrival, epoch))
         return deliveries
+
+    def _fit(self, connection: Connection, room: int) -> None:
+        """The engine may ask for more room than the prefetch leaves."""
+        windows, ledger = self._windows, self._ledger
+        if windows is not None and ledger is not None and windows.places != room + len(ledger):
+            windows.fit(room + len(ledger))
+            connection.expect(windows.places)
 
     def _delivery(self, arrival: Arrival, epoch: int) -> Delivery:
         return Delivery(
