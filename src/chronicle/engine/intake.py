@@ -33,12 +33,11 @@ from chronicle.engine.run_events import RunEvents
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.redaction import one_line
 from chronicle.transports.seam import Promises
+from chronicle.workers.pump_loan import PULSE
 from chronicle.workers.turns import TurnTaking
 
 LULL: Final = 0.25  # seconds in which nothing came: there may be nothing more to come
-LONG_LULL: Final = (
-    2.0  # the same when several have failed alike, or a syncer is running whose result may tell
-)
+LONG_LULL: Final = 2.0  # when several have failed alike, or a syncer is running whose result may tell
 MOMENT: Final = 0.02  # the pump is never on time to the microsecond: a rate makes up for so much
 KEPT: Final = 0.75  # of the broker's patience
 
@@ -71,7 +70,8 @@ class Intake:
         self._suspects: set[int] = set()  # messages that failed in an outage that is over
         self._credit = 0  # how many of these may begin
         self.watches = False  # whether a success would change anything
-        self._stirred = now
+        self._turned = now
+        self._lull = 0.0  # seconds in which nothing came
         self._shut = False
 
     # --- what comes in ------------------------------------------------------------------------------
@@ -92,9 +92,12 @@ class Intake:
 
     def received(self, batch: Sequence[Delivery], now: float) -> None:
         """These came, perhaps none: they begin or wait, as those that wait already."""
+        # A turn that took longer than it may says nothing: this process was kept waiting.
+        self._lull += min(now - self._turned, PULSE)
+        self._turned = now
         if batch:
             self._holdings.received(batch)
-            self._stirred = now
+            self._lull = 0.0
             if self._pace is None and not self._brake.engaged:
                 self._submit(batch)
                 return
@@ -110,7 +113,7 @@ class Intake:
                 self._probe = (self._fresh or self._tried).popleft()
                 self._submit((self._probe,))
             return
-        if not running and not self._fresh and now - self._stirred >= LULL:
+        if not running and not self._fresh and self._lull >= LULL:
             self._credit = max(1, self._credit)
         number = len(self._fresh) + min(self._credit, len(self._tried))
         if self._pace is not None:
@@ -186,7 +189,7 @@ class Intake:
         if not self._brake.continues(kind):
             self.release(now)
         self.doubtful.append(settlement)
-        self._stirred = now
+        self._lull = 0.0
         self.watches = True
         if self._brake.failed(message, kind, now):
             self._engage(settlement.verdict.reason, now)
@@ -227,7 +230,7 @@ class Intake:
         lull = LONG_LULL if running or self._brake.row > 1 else LULL
         if ending and not running:
             lull = 0.0
-        if now - self._stirred >= lull:
+        if self._lull >= lull:
             self.release(now)
 
     def tick(self, now: float) -> None:
