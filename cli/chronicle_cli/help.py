@@ -19,6 +19,7 @@ class Group(StrEnum):
     BROKER = "Broker"
     WORK = "Work"
     OUTCOME = "Outcome"
+    LIMITS = "Limits"
     TOPOLOGY = "Topology"
     BOUNDS = "Bounds"
     LIFECYCLE = "Lifecycle"

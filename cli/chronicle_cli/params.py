@@ -17,6 +17,7 @@ from click.core import ParameterSource
 
 from chronicle.core.order import ORDER_FORMS, parse_order
 from chronicle.core.policy import FAILURE_FORMS, OnFailure, parse_on_failure
+from chronicle.core.rate_limit import parse_rate
 from chronicle.core.units import parse_duration, parse_size
 
 Member = TypeVar("Member", bound=StrEnum)
@@ -84,6 +85,20 @@ class Duration(click.ParamType[float]):
         if not seconds and not self.zero:
             refuse("a duration above zero, such as 250ms, 5s or 10m", str(value), param, ctx)
         return seconds
+
+
+class Rate(click.ParamType[float]):
+    """A number per second, minute or hour."""
+
+    name = "rate"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if type(value) is float:
+            return value
+        try:
+            return parse_rate(str(value))
+        except ValueError as error:
+            refuse(str(error), str(value), param, ctx)
 
 
 class Durations(click.ParamType[tuple[float, ...]]):
@@ -227,11 +242,13 @@ def spelled(param: click.Parameter | None, ctx: click.Context | None) -> str:
 
 
 POSITIVE = Whole(1)
+NATURAL = Whole(0)
 WORKERS = Whole(1, 10_000)
 TRUTH = Truth()
 FACTOR = Factor()
 DURATION = Duration(zero=True)
 SPAN = Duration(zero=False)
+RATE = Rate()
 DURATIONS = Durations()
 SIZE = Size()
 FAILURE = Failure()

@@ -17,7 +17,7 @@ from chronicle.transports.broker import Broker
 from chronicle.transports.catalog import open_transport
 from chronicle.transports.seam import Connector, Transport, needed_by, refuse_what_it_cannot
 from chronicle.workers.loader import load
-from chronicle_cli import options, report, topology_options
+from chronicle_cli import limit_options, options, report, topology_options
 from chronicle_cli.broker_options import own_options
 from chronicle_cli.foreground import observe, pipeline_of, run
 from chronicle_cli.given import typed
@@ -30,6 +30,7 @@ chronicle consume --queue orders --syncer shop/sync.py:Orders --schema json --co
 chronicle consume --queue cus.12.deliver --syncer my_crm:sync --until-empty --max-time 5m
 chronicle consume --queue orders --syncer shop/sync.py:Orders --on-failure retry:5 --retry-delay 5s,30s,5m
 chronicle consume --queue orders --syncer sync.py:run --schema json --concurrency 10 --order field:customer.id
+chronicle consume --queue cus.12.deliver --syncer my_crm:sync --time-limit 60s --rate 10/s
 chronicle consume --queue orders --syncer sync.py:run --schema json --declare --exchange shop --ttl 1h
 chronicle consume --url redis://localhost:6379/0 --queue orders --syncer shop/sync.py:Orders --schema json
 chronicle consume --queue cus.12.deliver --syncer my_crm:sync --capture handled.jsonl
@@ -42,6 +43,7 @@ chronicle consume --queue cus.12.deliver --syncer my_crm:sync --capture handled.
 @options.work
 @options.order
 @options.outcome
+@limit_options.consuming
 @topology_options.consuming
 @options.bounds
 @options.lifecycle
@@ -75,6 +77,7 @@ def command(ctx: click.Context, /, **_: object) -> int:
         retry_delays=delays,
         max_body=work.max_body,
         letters=LetterTerms(allow_drop=ctx.params["allow_drop"], needed_by=needed_by(policy)),
+        spare=ctx.params["brake"],
         order=ctx.params["order"] or "",
     )
     connector = asked(connector, where.broker, ctx.params["management_url"])
@@ -89,6 +92,7 @@ def command(ctx: click.Context, /, **_: object) -> int:
         work.prefetch,
         bounds,
         options.lifecycle_of(ctx, transport.promises.backoff),
+        limit_options.limits_of(ctx),
     )
     observer = observe(options.output_of(ctx), where.queue, syncer.name, transport)
     return captured(ctx, job, transport, observer)

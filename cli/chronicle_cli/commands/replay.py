@@ -20,7 +20,7 @@ from chronicle.engine.job import Bounds, Exit, Job, Lifecycle
 from chronicle.errors import SettingError
 from chronicle.transports.memory import MemoryTransport
 from chronicle.workers.loader import Syncer, load
-from chronicle_cli import options, report
+from chronicle_cli import limit_options, options, report
 from chronicle_cli.foreground import observe, pipeline_of, run
 from chronicle_cli.help import Command
 from chronicle_cli.passphrase import PassphraseSource
@@ -61,6 +61,7 @@ chronicle replay --syncer chronicle_syncers.console:sync --schema json - < order
 @options.encrypted
 @options.work
 @options.outcome
+@limit_options.replaying
 @options.output
 @click.pass_context
 def command(
@@ -123,7 +124,8 @@ def replayed(
     transport = MemoryTransport(messages, on_dead_letter=on_dead_letter, place="files")
     tally = ReplayReport(observe(options.output_of(ctx), "replay", syncer.name, transport), remember=remember)
     pipeline, bounds = pipeline_of(work, policy), Bounds(until_empty=True)
-    job = Job(syncer, pipeline, policy, work.concurrency, work.prefetch, bounds, Lifecycle())
+    limits = limit_options.limits_of(ctx)
+    job = Job(syncer, pipeline, policy, work.concurrency, work.prefetch, bounds, Lifecycle(), limits)
     return run(job, transport, tally), tally
 
 

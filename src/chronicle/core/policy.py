@@ -98,6 +98,8 @@ class Policy:
 REHEARSED_TRIES: Final = 10
 GROWING: Final = Backoff(initial=1.0, maximum=60.0)  # for another try that names no delay
 ACKED = Verdict(Action.ACK, "synced")
+# For a message that was to begin later (a rate, an outage), before its broker takes back all that is held.
+KEPT_TOO_LONG: Final = Verdict(Action.REQUEUE, "it waited here for as long as the broker allows")
 
 
 def decide(outcome: Outcome, delivery: Delivery, policy: Policy) -> Verdict:

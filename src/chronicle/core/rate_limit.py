@@ -1,6 +1,6 @@
 """A token bucket: at most this many per second. The time is passed in.
 
-Rule: the bucket holds a tenth of a second's worth and at least one, so a pause is not followed by a burst.
+Rule: the bucket holds a moment's worth and at least one, so a pause is not followed by a burst.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 import re
 from typing import Final
 
-SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_RATE: Final = re.compile(r"(\d{1,7})\s?/\s?([smh])", re.ASCII)
+SECONDS: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_RATE: Final = re.compile(r"(\d{1,7})\s?/\s?(s|min|m|h)", re.ASCII)
 
 
 class RateLimit:
     """How many may go now."""
 
-    def __init__(self, rate: float, now: float) -> None:
-        """`rate` is per second; infinite means no limit."""
+    def __init__(self, rate: float, now: float, moment: float = 0.1) -> None:
+        """`rate` is per second; infinite means no limit. What a moment was too long for may go at once."""
         self._rate = rate
-        self._most = max(1.0, rate / 10)
+        self._most = max(1.0, rate * moment)
         self._tokens = 1.0
         self._filled = now
 
@@ -40,8 +40,8 @@ class RateLimit:
 
 
 def parse_rate(text: str) -> float:
-    """How many per second, from `50/s`, `600/m` or `100/h`. Raises ValueError with what is accepted."""
+    """How many per second, from `50/s`, `600/min` or `100/h`. Raises ValueError with what is accepted."""
     found = _RATE.fullmatch(text.strip())
     if found is None or int(found[1]) == 0:
-        raise ValueError("a rate such as 50/s, 600/m or 100/h")
+        raise ValueError("a rate such as 50/s, 600/min or 100/h")
     return int(found[1]) / SECONDS[found[2]]

@@ -10,12 +10,14 @@ from chronicle.core.outcome import Fatal
 from chronicle.core.settlement import Settlement
 from chronicle.engine.breaker import SealBreaker
 from chronicle.engine.job import Exit
+from chronicle.engine.long_runs import Stuck
 from chronicle.engine.reconnect import Patience
 from chronicle.errors import CannotKeep, ChronicleError, ClientFailed
 from chronicle.telemetry import events
 from chronicle.telemetry.redaction import name_of, trace_of
 from chronicle.telemetry.trace_context import trace_facts
 from chronicle.transports.seam import Transport
+from chronicle.workers.handler import past
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,14 @@ def of_syncer(settlement: Settlement) -> Failure | None:
         return None
     facts = {"action_id": settlement.action_id, **trace_facts(settlement.delivery)}
     return Failure(Exit.FATAL, outcome.reason, outcome.trace, facts=facts)
+
+
+def of_stuck(stuck: Stuck | None) -> Failure | None:
+    """A syncer is past its time, and nothing but the end of the process ends it."""
+    if stuck is None:
+        return None
+    why = "cannot be interrupted" if stuck.slot.interrupt is None else "did not end when it was cancelled"
+    return Failure(Exit.FATAL, f"{past(stuck.limit)}, and {why}", stuck.slot.stack())
 
 
 def of_thread(error: BaseException) -> Failure:

@@ -37,7 +37,6 @@ class Holdings:
 
     def received(self, batch: Sequence[Delivery]) -> None:
         self._counters.received += len(batch)
-        self.running += len(batch)
         self.held.update(batch)
 
     def settled(self, settled: Sequence[Settlement]) -> bool:

@@ -10,7 +10,10 @@ from chronicle.core.backoff import Backoff
 from chronicle.core.pipeline import Pipeline
 from chronicle.core.policy import Policy
 from chronicle.telemetry.counters import Counters
+from chronicle.workers.base import make_workers
 from chronicle.workers.loader import Syncer
+from chronicle.workers.mailbox import Mailbox
+from chronicle.workers.turns import TurnTaking
 
 
 class Exit(IntEnum):
@@ -48,6 +51,15 @@ class Lifecycle:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What protects the other side."""
+
+    time_limit: float = 0.0  # seconds a syncer may take; 0: forever
+    rate: float = float("inf")  # how many may begin per second
+    brake: int = 0  # so many failures in a row pause intake; 0: none do
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A syncer to run over a queue, and all choices about it."""
 
@@ -58,6 +70,13 @@ class Job:
     prefetch: int = 2
     bounds: Bounds = field(default_factory=Bounds)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    limits: Limits = field(default_factory=Limits)
+
+
+def workers_for(job: Job, mailbox: Mailbox) -> TurnTaking:
+    """The workers this job needs."""
+    limit = job.limits.time_limit
+    return make_workers(job.syncer, job.pipeline, job.policy, job.concurrency, mailbox, limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 
+from chronicle.core.names import names_in
 from chronicle.engine.failures import Failure
 from chronicle.engine.job import Ending, Exit, Job
+from chronicle.engine.long_runs import Run
 from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost
 from chronicle.telemetry import events, left_sealed
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
-from chronicle.telemetry.redaction import trace_of
+from chronicle.telemetry.redaction import one_line, trace_of
 from chronicle.telemetry.trace_context import trace_facts
 from chronicle.transports.seam import Transport
 from chronicle.workers.loader import Syncer
@@ -63,6 +65,30 @@ class RunEvents:
     def failed(self, failure: Failure) -> None:
         """The run cannot continue."""
         self._say(failure.event, logging.CRITICAL, failure.reason, trace=failure.trace, **failure.facts)
+
+    def slow(self, run: Run) -> None:
+        """A syncer that takes long, by the message's id and where it is; nothing of the message itself."""
+        action_id, _ = names_in(run.delivery.body)
+        self._say(
+            events.SLOW,
+            logging.WARNING,
+            f"a syncer has been running for {run.age:.0f}s",
+            action_id=None if action_id is None else events.number(action_id),
+            age_ms=round(run.age * 1000),
+            trace=run.slot.stack(),
+        )
+
+    def braked(self, why: str, row: int, reason: str) -> None:
+        text = f"{why}; intake pauses, and one message is tried now and then until one succeeds"
+        self._say(events.BRAKED, logging.WARNING, text, row=row, reason=one_line(reason, 500))
+
+    def probe_failed(self, reason: str, pause: float) -> None:
+        text = f"still failing: {one_line(reason, 500)}; the next try is in {pause:g}s"
+        self._say(events.PROBE_FAILED, logging.INFO, text, delay_ms=round(pause * 1000))
+
+    def resumed(self, after: float, probes: int) -> None:
+        text = f"a message succeeded: intake resumes after {after:.0f}s"
+        self._say(events.RESUMED, logging.INFO, text, paused_ms=round(after * 1000), failed_tries=probes)
 
     def did_not_close(self, error: BaseException) -> None:
         self._say(

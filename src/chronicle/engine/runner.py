@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from random import random
 from time import monotonic
 
-from chronicle.core.outcome import Action, Revoked
+from chronicle.core.outcome import Action, Revoked, Synced
 from chronicle.core.settlement import Settlement, interrupted, not_taken
 from chronicle.engine import failures
 from chronicle.engine.bounds import BoundsWatch
@@ -23,21 +23,21 @@ from chronicle.engine.breaker import SealBreaker
 from chronicle.engine.delays import Delays
 from chronicle.engine.failures import Failure
 from chronicle.engine.holdings import Holdings
-from chronicle.engine.job import Ending, Exit, Job
+from chronicle.engine.intake import Intake
+from chronicle.engine.job import Ending, Exit, Job, workers_for
+from chronicle.engine.long_runs import LongRuns
 from chronicle.engine.reconnect import Patience, no_answer
 from chronicle.engine.run_events import RunEvents
-from chronicle.engine.shutdown import Shutdown
+from chronicle.engine.shutdown import Shutdown, leave_syncer
 from chronicle.errors import BrokerError, BrokerRefused, ClientFailed, ConnectionLost, OperatorError
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
 from chronicle.transports.seam import Closing, Transport
 from chronicle.transports.waker import Waker
-from chronicle.workers.base import make_workers
 from chronicle.workers.mailbox import Mailbox, watch_other_threads
 from chronicle.workers.pump_loan import PULSE
 
 FATAL_GRACE = 2.0  # how long others may finish after a fatal outcome (X4)
-LEAVING = 1.0  # how long a syncer's context may take to close when work is stuck
 
 
 class Runner:
@@ -63,13 +63,17 @@ class Runner:
         self._patience = Patience(job.lifecycle, self._promises.backoff, luck, now)
         self._waker = Waker()
         self._mailbox = Mailbox(transport.wake)
-        self._workers = make_workers(job.syncer, job.pipeline, job.policy, job.concurrency, self._mailbox)
+        self._workers = workers_for(job, self._mailbox)
         self._delays = Delays(self._promises)
         self._shutdown = Shutdown(self.counters)
         self._connected = False
         self._taking = False  # the transport may bring new deliveries
         self._failed_client = False  # the transport has said that it cannot go on
         self._holdings = Holdings(self.counters, observer)
+        self._intake = Intake(
+            job, self._promises, self._workers, self._holdings, self._delays, self.counters, self._tell, now
+        )
+        self._runs = LongRuns(job, self._promises, self._workers, self.counters, self._tell.slow)
         self._watch = BoundsWatch(job.bounds, now)
         self._seals = SealBreaker()
         self._ticked = now
@@ -99,7 +103,7 @@ class Runner:
                     self._step()
         finally:
             # What is left goes back to the broker now: no syncer may start on it any more.
-            self._holdings.running -= len(self._workers.discard())
+            self._intake.discard()
             self._transport.close(self._shutdown.closing)
 
     def _step(self) -> None:
@@ -183,8 +187,7 @@ class Runner:
 
     def _forget(self, error: ConnectionLost | ClientFailed) -> None:
         """Everything that is held is the broker's again."""
-        holdings, lost = self._holdings, self._delays.empty()
-        holdings.running -= len(self._workers.discard())
+        holdings, lost = self._holdings, [*self._delays.empty(), *self._intake.forget()]
         unfinished = sum(settlement.delivery in holdings.held for settlement in lost)
         self._account([not_taken(settlement, str(error)) for settlement in lost])
         if self._stopping():
@@ -238,23 +241,22 @@ class Runner:
             # Cancelled before anything is settled: what the broker pushes now would not be handled (D-17).
             if lent is not None:
                 return  # it takes a moment, so it is done at home
-            self._take_no_more(FATAL_GRACE)
+            self._taking = False
+            self._transport.stop(FATAL_GRACE)
         self._account(self._transport.settle(self._delays.due(now)))
         self._delays.told()
         self._plan(now, at_home=lent is None)
         if self._shutdown.over:
             return
         self._mailbox.pump_sleeps = True
-        room = self._room()
+        room = self._intake.room
         batch = self._transport.receive(room, min(PULSE if lent is None else lent, self._timeout(now)))
         self._mailbox.pump_sleeps = False
         self._watch.turned(batch, now, had_room=room > 0)
-        if batch:
-            self._holdings.received(batch)
-            self._workers.submit(batch)
+        self._intake.received(batch, self._clock())
 
     def _take_finished(self, now: float) -> None:
-        finished = self._workers.take()
+        finished, intake = self._workers.take(), self._intake
         self._holdings.running -= len(finished)
         for settlement in finished:
             if isinstance(settlement.outcome, Revoked):
@@ -265,8 +267,12 @@ class Runner:
             elif self._seals.broken_by(settlement):
                 self._fail(failures.WRONG_KEYS)
                 self._leave((interrupted(settlement.delivery),))
+            elif intake.watches or type(settlement.outcome) is not Synced:
+                intake.finished(settlement, now)
             else:
                 self._delays.put(settlement, now)
+        if intake.doubtful:
+            intake.look(now, ending=self._shutdown.ending is not None)
 
     def _account(self, settled: Sequence[Settlement]) -> None:
         if self._holdings.settled(settled):
@@ -277,14 +283,7 @@ class Runner:
         ended = self._shutdown.ending is not None and not self._holdings
         if self._mailbox or ended or self._watch.hurries(len(self._holdings)):
             return 0.0
-        return min(PULSE, self._delays.wait(now))
-
-    def _room(self) -> int:
-        """How many more deliveries may be held: the backpressure (D-7)."""
-        if self._shutdown.failing:
-            return 0
-        room = self._job.prefetch - len(self._holdings)
-        return max(0, min(room, self._job.bounds.remaining(self.counters.received)))
+        return min(PULSE, self._delays.wait(now), self._intake.wait(now))
 
     def _tick(self) -> None:
         self._tell.notices()
@@ -292,6 +291,8 @@ class Runner:
         if now - self._ticked >= PULSE:
             self._ticked = now
             self._delays.release_revoked()
+            self._intake.tick(now)
+            self._fail(failures.of_stuck(self._runs.tick(now)))
             self._fail(failures.of_absence(self._transport, self._job.lifecycle.give_up_after))
             self._observer.tick(self.counters)
 
@@ -311,21 +312,24 @@ class Runner:
                 self._begin_drain(reason, now)
             elif reason:
                 self._shutdown.ask(reason)
-        elif not self._holdings and (self._watch.quiet or not self._room()):
+            return
+        if self._intake.braked:  # nobody knows for how long
+            self._leave(self._intake.discard())
+        if not self._holdings and (self._watch.quiet or not self._intake.room):
             self._finish(Closing.SETTLED)
         elif self._shutdown.is_late(now):
             self._finish(Closing.DEADLINE)
 
     def _begin_drain(self, reason: str, now: float) -> None:
+        if self._intake.braked:
+            reason += f"; intake was paused: {self.counters.brake}"
+            self._leave(self._intake.discard())
         self._tell.stopping(reason, len(self._holdings))
         self._shutdown.decide(Exit.DONE, reason)
         self._shutdown.deadline = now + self._job.lifecycle.drain_timeout
         self._delays.hurry()
-        self._take_no_more(self._job.lifecycle.drain_timeout)
-
-    def _take_no_more(self, patience: float) -> None:
         self._taking = False
-        self._transport.stop(patience)
+        self._transport.stop(self._job.lifecycle.drain_timeout)
 
     def _fail(self, failure: Failure | None) -> None:
         """Stop if the run cannot continue: settle what is finished, wait a moment, exit (D-17)."""
@@ -334,9 +338,7 @@ class Runner:
         self._tell.failed(failure)
         self._shutdown.decide(failure.code, failure.reason, failure.trace)
         self._shutdown.deadline = self._clock() + FATAL_GRACE
-        discarded = self._workers.discard()
-        self._holdings.running -= len(discarded)
-        self._leave([interrupted(delivery) for delivery in discarded])
+        self._leave(self._intake.shut(self._clock()))
         self._delays.hurry()
 
     def _watch_for_crash(self) -> None:
@@ -348,9 +350,8 @@ class Runner:
         """The connection is gone: let running syncers finish, their side effects are real."""
         self._watch_for_crash()
         if self._shutdown.ending is None:
-            reason = self._shutdown.asked or ""
-            self._tell.stopping(reason, unsettled=0)
-            self._shutdown.decide(Exit.DONE, reason)
+            self._tell.stopping(self._shutdown.asked or "", unsettled=0)
+            self._shutdown.decide(Exit.DONE, self._shutdown.asked or "")
         if self._shutdown.deadline is None:
             self._shutdown.deadline = self._clock() + self._job.lifecycle.drain_timeout
             self._transport.stop(0.0)
@@ -382,13 +383,8 @@ class Runner:
             self._account(left)
 
     def _leave_syncer(self) -> tuple[bool, BaseException | None]:
-        """Leave the syncer's context: whether a syncer is still running, and what leaving raised."""
-        patience = LEAVING if self._holdings.running else max(LEAVING, self._job.lifecycle.drain_timeout)
-        try:
-            return not self._workers.stop(patience), None
-        except BaseException as error:
-            self._tell.did_not_close(error)
-            return False, error
+        patience = 0.0 if self._holdings.running else self._job.lifecycle.drain_timeout
+        return leave_syncer(self._workers, patience, self._tell)
 
     def _end(self) -> Ending:
         """Leave the syncer, and report how the run ended."""

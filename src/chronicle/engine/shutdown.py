@@ -1,12 +1,16 @@
-"""Whether a run is ending, why, and until when. Decides; reads no clock and never sleeps."""
+"""Whether a run is ending, why, and until when: decides, reads no clock. And how its syncer is left."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from chronicle.engine.job import Ending, Exit
+from chronicle.engine.run_events import RunEvents
 from chronicle.telemetry.counters import Counters
 from chronicle.transports.seam import Closing
+from chronicle.workers.base import Workers
+
+LEAVING = 1.0  # how long a syncer's context may take to close when work is stuck
 
 
 class Shutdown:
@@ -58,3 +62,12 @@ class Shutdown:
             reason += f"; {unfinished} unfinished messages went back" if unfinished else ""
             reason += f"; {unconfirmed} finished messages may come again" if unconfirmed else ""
         return replace(self.ending, code=code, reason=reason, stuck=stuck, unclosed=broken)
+
+
+def leave_syncer(workers: Workers, patience: float, tell: RunEvents) -> tuple[bool, BaseException | None]:
+    """Leave the syncer's context: whether a syncer is still running, and what leaving raised."""
+    try:
+        return not workers.stop(max(LEAVING, patience)), None
+    except BaseException as error:
+        tell.did_not_close(error)
+        return False, error

@@ -63,6 +63,7 @@ class Promises:
     dead_letters: DeadLetterKeeper = DeadLetterKeeper.TRANSPORT
     delays: bool = False  # delays a requeued message by `verdict.delay` itself
     holds: float = float("inf")  # seconds: what is unsettled for longer, the broker takes back
+    patience: float = float("inf")  # seconds: after so long with one message, the broker closes the channel
     retries: bool = True  # carries Action.RETRY out
     counts: bool = False  # `delivery.counted` is the broker's own count of tries
     late_results: bool = False  # what was received may still be settled after a reconnect
@@ -142,6 +143,7 @@ class Connector:
     max_body: int | None = None  # a body far above this need not be read: it is rejected in any case (Z12)
     declare: QueueOptions | None = None  # create the topology when opening; None: only check (D-15)
     letters: LetterTerms = field(default_factory=LetterTerms)  # about dead letters (D-22)
+    spare: int = 0  # how many more than the prefetch `receive` may be asked for at times, with what is held
     order: str = ""  # what is handled one after the other, as in core/order.py; "": as is usual here (D-23)
 
 

@@ -17,11 +17,16 @@ from chronicle.workers.handler import Handler
 from chronicle.workers.loader import Syncer
 from chronicle.workers.mailbox import Mailbox
 from chronicle.workers.pump_loan import Turn
+from chronicle.workers.slot import Slot
 from chronicle.workers.turns import TurnTaking
 
 
 class Workers(Protocol):
     """What the runner sees of threads and tasks alike."""
+
+    @property
+    def slots(self) -> Sequence[Slot]:
+        """The places of the workers, to see what is running."""
 
     def start(self) -> None:
         """Create the syncer, enter it if it is a context manager, and be ready. Raises SyncerError."""
@@ -45,25 +50,37 @@ class Workers(Protocol):
 
 
 def make_workers(
-    syncer: Syncer, pipeline: Pipeline, policy: Policy, concurrency: int, mailbox: Mailbox
+    syncer: Syncer,
+    pipeline: Pipeline,
+    policy: Policy,
+    concurrency: int,
+    mailbox: Mailbox,
+    time_limit: float = 0.0,
 ) -> TurnTaking:
     """The workers this syncer needs."""
-    workers = _workers(syncer, pipeline, policy, concurrency, mailbox)
+    workers = _workers(syncer, pipeline, policy, concurrency, mailbox, time_limit)
     return TurnTaking(workers, mailbox, turns=concurrency > 1 and pipeline.schema is not Schema.RAW)
 
 
 def _workers(
-    syncer: Syncer, pipeline: Pipeline, policy: Policy, concurrency: int, mailbox: Mailbox
+    syncer: Syncer,
+    pipeline: Pipeline,
+    policy: Policy,
+    concurrency: int,
+    mailbox: Mailbox,
+    time_limit: float,
 ) -> Workers:
 
     def handler(call: Callable[..., Any]) -> Handler:
         """Made when the syncer has been entered, which may be where it sets up its spans."""
-        spans = consumer_spans()
+        spans, taking = consumer_spans(), syncer.takes_delivery
         if spans is None:
-            return Handler(pipeline, policy, call, takes_delivery=syncer.takes_delivery)
+            return Handler(pipeline, policy, call, takes_delivery=taking, time_limit=time_limit)
         from chronicle.workers.traced_handler import TracedHandler
 
-        return TracedHandler(pipeline, policy, call, spans, takes_delivery=syncer.takes_delivery)
+        return TracedHandler(
+            pipeline, policy, call, takes_delivery=taking, time_limit=time_limit, spans=spans
+        )
 
     if syncer.is_async:
         from chronicle.workers.tasks import TaskWorkers  # asyncio is slow to import

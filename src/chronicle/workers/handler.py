@@ -19,6 +19,7 @@ from chronicle.core.outcome import Asked, Failed, Fatal, Invalid, Outcome, Revok
 from chronicle.core.pipeline import Pipeline, Prepared, Schema
 from chronicle.core.policy import OnException, Policy, decide
 from chronicle.core.settlement import Settlement
+from chronicle.core.units import format_duration
 from chronicle.errors import Ask, CannotDecrypt, MessageError, UnknownSigner
 from chronicle.telemetry.redaction import BUDGET, name_of, reason_of, trace_of, words_of
 
@@ -32,8 +33,15 @@ class Handler:
     """Runs one syncer over one delivery at a time, in whichever worker calls it."""
 
     def __init__(
-        self, pipeline: Pipeline, policy: Policy, call: Callable[..., Any], *, takes_delivery: bool
+        self,
+        pipeline: Pipeline,
+        policy: Policy,
+        call: Callable[..., Any],
+        *,
+        takes_delivery: bool,
+        time_limit: float = 0.0,
     ) -> None:
+        self._time_limit = time_limit
         self._pipeline = pipeline
         self._policy = policy
         self._call = call
@@ -96,6 +104,13 @@ class Handler:
             return Failed(reason)
         return Fatal(reason, trace_of(error, known))
 
+    def too_late(self, settlement: Settlement) -> None:
+        """The syncer was cancelled because it was past its time: this message has failed, whatever became of
+        the cancellation, unless the syncer says that it was done."""
+        if not isinstance(settlement.outcome, Synced):
+            settlement.outcome = Failed(past(self._time_limit))
+            settlement.verdict = decide(settlement.outcome, settlement.delivery, self._policy)
+
     def _known(self, message: Any, delivery: Delivery) -> Any:
         """What a text about this message must not reveal.
 
@@ -132,6 +147,11 @@ class Handler:
         """The action's id in a message that was never prepared, so that the log can name it (D-3, Z16)."""
         too_large = len(delivery.body) > self._pipeline.max_body
         return None if too_large or self._pipeline.schema is Schema.RAW else names_in(delivery.body)[0]
+
+
+def past(limit: float) -> str:
+    """That a syncer took longer than it may."""
+    return f"the syncer did not finish within {format_duration(limit)}"
 
 
 def _differ(one: Any, other: Any) -> bool:

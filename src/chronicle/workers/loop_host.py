@@ -6,9 +6,12 @@ import asyncio
 import os
 import threading
 from contextlib import suppress
+from typing import Final
 
 from chronicle.workers.mailbox import Mailbox
 from chronicle.workers.pump_loan import PULSE, Loan
+
+CLOSE: Final = 0.001  # seconds: a turn that is so little too late is not arranged anew
 
 
 class LoopHost:
@@ -22,7 +25,7 @@ class LoopHost:
         self._loan = loan
         self._thread = 0
         self._asked = False
-        self._early = False  # a turn before the next pulse is arranged
+        self._early: asyncio.TimerHandle | None = None  # for a turn before the next pulse
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -66,11 +69,17 @@ class LoopHost:
             self.end()
         elif due == 0:
             self._again()
-        elif due < PULSE and not self._early:
-            # One at a time: every turn finds the same thing due, and each timer would arrange the next.
-            self._early = True
-            self._loop.call_later(due, self._turn_early)
+        elif due < PULSE:
+            self._arrange(self._loop.time() + due)
+
+    def _arrange(self, when: float) -> None:
+        """One at a time: every turn finds the same thing due, and each timer would arrange the next."""
+        if self._early is not None:
+            if self._early.when() <= when + CLOSE:
+                return
+            self._early.cancel()
+        self._early = self._loop.call_at(when, self._turn_early)
 
     def _turn_early(self) -> None:
-        self._early = False
+        self._early = None
         self._turn()

@@ -6,27 +6,30 @@ Rule 2: the tasks live as long as the run and take from one deque; they wake one
         threads do.
 Rule 3: the loop never dies silently: whatever ends it, the pump is notified.
 Rule 4: every call sees the context variables as the syncer's context left them: a task in which a call has
-        changed one is replaced by a fresh task, because a task cannot get rid of it.
+        changed one is replaced by a fresh task, because a task cannot get rid of it. So is one that was
+        cancelled because its syncer was past its time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any
 
 from chronicle.core.delivery import Delivery
-from chronicle.core.settlement import Settlement
+from chronicle.telemetry.redaction import Place
 from chronicle.workers.exact_loop import new_loop
 from chronicle.workers.handler import Handler
 from chronicle.workers.loader import Syncer
 from chronicle.workers.loop_host import LoopHost
 from chronicle.workers.mailbox import Mailbox, emptied
 from chronicle.workers.pump_loan import Loan, Turn
+from chronicle.workers.slot import Slot, awaiting, calling
 
 FAIRNESS = 64  # deliveries a worker may take in a row before others on its loop get a turn
 
@@ -56,6 +59,7 @@ class TaskWorkers:
         self._problem: BaseException | None = None
         self._answers = True  # as far as is known, nothing blocks the loop
         self._tasks: set[asyncio.Task[None]] = set()
+        self.slots: list[Slot] = []
         self._context = Context()  # what every call starts with
 
     def start(self) -> None:
@@ -142,10 +146,27 @@ class TaskWorkers:
         if isinstance(error, BaseException):
             self._mailbox.put_crash(error)
 
-    def _hire(self, run: Callable[[Delivery], Coroutine[Any, Any, Settlement]], name: str) -> None:
-        task = self._loop.create_task(self._work(run), name=name, context=self._context.copy())
+    def _hire(self, handler: Handler, number: int) -> None:
+        """Put a fresh task into this place."""
+        work = self._work(handler, number)
+        task = self._loop.create_task(work, name=f"syncer-{number}", context=self._context.copy())
         self._tasks.add(task)
         task.add_done_callback(self._worker_ended)
+        slot = Slot(
+            lambda: self._places(task),
+            lambda: self._blocks(task),
+            lambda delivery: self._call(lambda: _cancel(task, slot, delivery)),
+        )
+        self.slots[number : number + 1] = [slot]
+
+    def _blocks(self, task: asyncio.Task[None]) -> bool:
+        """Whether this task keeps the loop from everybody else now."""
+        return asyncio.current_task(self._loop) is task
+
+    def _places(self, task: asyncio.Task[None]) -> Iterator[Place]:
+        if self._blocks(task):
+            return calling(sys._current_frames().get(self._thread.ident or 0))
+        return awaiting(task.get_coro())
 
     def _worker_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -157,10 +178,10 @@ class TaskWorkers:
         """Enter the syncer, work until told to stop, leave the syncer."""
         instance = self._syncer.make()
         leave = await self._enter(instance)
-        run = self._handler(instance).run_async
+        handler = self._handler(instance)
         self._context = copy_context()
         for number in range(self._concurrency):
-            self._hire(run, f"syncer-{number}")
+            self._hire(handler, number)
         self._ready.set()
         await self._over
         left = list(self._tasks)
@@ -204,9 +225,9 @@ class TaskWorkers:
             raise self._syncer.did_not_start(error) from error
         return None
 
-    async def _work(self, run: Callable[[Delivery], Coroutine[Any, Any, Settlement]]) -> None:
+    async def _work(self, handler: Handler, number: int) -> None:
         waiting, idle, put = self._waiting, self._idle, self._mailbox.put
-        clean = self._context
+        run, slot, clean = handler.run_async, self.slots[number], self._context
         in_a_row = 0
         while not self._over.done():
             try:
@@ -223,12 +244,23 @@ class TaskWorkers:
                 continue
             if waiting and idle and not self._waking:
                 self._wake_one()
-            put(await run(delivery))
-            if copy_context() != clean:  # usually a pointer comparison: no variable was set
-                me = asyncio.current_task()
-                self._hire(run, me.get_name() if me else "syncer")
+            slot.delivery = delivery
+            settlement = await run(delivery)
+            slot.delivery = None
+            if slot.expired:
+                handler.too_late(settlement)
+            put(settlement)
+            if slot.expired or copy_context() != clean:  # usually a pointer comparison: no variable was set
+                self._hire(handler, number)
                 return
             in_a_row += 1
             if in_a_row >= FAIRNESS:
                 in_a_row = 0
                 await asyncio.sleep(0)
+
+
+def _cancel(task: asyncio.Task[None], slot: Slot, delivery: Delivery) -> None:
+    """On the loop: what it has by now may be another one, which is not to blame."""
+    if slot.delivery is delivery and not slot.expired:
+        slot.expired = True
+        task.cancel()

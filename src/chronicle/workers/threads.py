@@ -9,6 +9,7 @@ Rule 3: every call sees the context variables as the syncer's context left them:
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -25,6 +26,7 @@ from chronicle.workers.handler import Handler
 from chronicle.workers.loader import Syncer
 from chronicle.workers.mailbox import Mailbox, emptied
 from chronicle.workers.pump_loan import PULSE, Loan, Turn
+from chronicle.workers.slot import Slot, calling
 from chronicle.workers.switch_interval import SwitchInterval
 
 BUSY: Final = 3  # with more than this many awake at once, syncers take their time
@@ -53,6 +55,7 @@ class ThreadWorkers:
         self._entered: Any = None
         self._context = Context()  # what every call starts with
         self._threads: list[threading.Thread] = []
+        self.slots: list[Slot] = []
 
     def start(self) -> None:
         instance = self._syncer.make()
@@ -143,10 +146,13 @@ class ThreadWorkers:
     def _work(self, run: Callable[[Delivery], Settlement]) -> None:
         sleep = threading.Lock()
         sleep.acquire()
-        while not self._context.copy().run(self._shift, run, sleep):
+        me = threading.get_ident()
+        slot = Slot(lambda: calling(sys._current_frames().get(me)))
+        self.slots.append(slot)
+        while not self._context.copy().run(self._shift, run, sleep, slot):
             pass
 
-    def _shift(self, run: Callable[[Delivery], Settlement], sleep: threading.Lock) -> bool:
+    def _shift(self, run: Callable[[Delivery], Settlement], sleep: threading.Lock, slot: Slot) -> bool:
         """Work until a call has left its context changed (False), or all is over (True)."""
         waiting, idle, mailbox = self._waiting, self._idle, self._mailbox
         put, clean = mailbox.put, self._context
@@ -172,7 +178,9 @@ class ThreadWorkers:
                 continue
             if waiting and idle and not self._waking:
                 self._wake()
+            slot.delivery = delivery
             put(run(delivery))
+            slot.delivery = None
             del delivery
             loan = self._loan
             if loan is not None and (len(mailbox) >= self._often or loan.is_late()):

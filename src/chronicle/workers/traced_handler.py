@@ -21,11 +21,12 @@ class TracedHandler(Handler):
         pipeline: Pipeline,
         policy: Policy,
         call: Callable[..., Any],
-        spans: ConsumerSpans,
         *,
         takes_delivery: bool,
+        spans: ConsumerSpans,
+        time_limit: float = 0.0,
     ) -> None:
-        super().__init__(pipeline, policy, call, takes_delivery=takes_delivery)
+        super().__init__(pipeline, policy, call, takes_delivery=takes_delivery, time_limit=time_limit)
         self._spans = spans
 
     def run(self, delivery: Delivery) -> Settlement:

@@ -22,6 +22,7 @@ from chronicle.workers.pump_loan import Turn
 
 if TYPE_CHECKING:
     from chronicle.workers.base import Workers
+    from chronicle.workers.slot import Slot
 
 LARGE: Final = 64 * 1024
 BUDGET: Final = 8 * 1024 * 1024
@@ -36,6 +37,10 @@ class TurnTaking:
         self._turns = turns
         self._out = 0  # bytes of large bodies that workers have
         self._waiting: deque[Delivery] = deque()
+
+    @property
+    def slots(self) -> Sequence[Slot]:
+        return self._workers.slots
 
     def start(self) -> None:
         self._workers.start()

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action
 from chronicle.core.policy import OnException, OnFailure, Policy
-from chronicle.engine.job import Exit
+from chronicle.engine.job import Exit, Limits
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, DeadLetter, Drop, Retry
 from support.running import PATIENCE, Running
 from support.scripted import Handle, ScriptedTransport
@@ -86,6 +86,9 @@ class World(RuleBasedStateMachine):
         on_failure=st.sampled_from([OnFailure.REQUEUE_ONCE, OnFailure.DEAD_LETTER]),
         is_async=st.booleans(),
         waiting=st.integers(0, 10),
+        limits=st.builds(
+            Limits, rate=st.sampled_from([float("inf"), 100.0]), brake=st.sampled_from([0, 0, 1, 2, 3])
+        ),
     )
     def start(
         self,
@@ -95,16 +98,18 @@ class World(RuleBasedStateMachine):
         on_failure: OnFailure,
         is_async: bool,
         waiting: int,
+        limits: Limits,
     ) -> None:
-        self.concurrency, self.prefetch = concurrency, prefetch
+        self.concurrency, self.prefetch, self.brake = concurrency, prefetch, limits.brake
         self.on_exception = on_exception
-        self.transport = ScriptedTransport(*(b"x" for _ in range(waiting)))
+        self.transport = ScriptedTransport(*(b"%d" % number for number in range(waiting)))
         self.run = Running(
             self.sync_async if is_async else self.sync,
             self.transport,
             policy=Policy(on_failure=on_failure, on_exception=on_exception),
             concurrency=concurrency,
             prefetch=prefetch,
+            limits=limits,
         )
 
     # --- the syncer ---------------------------------------------------------------------------------
@@ -154,7 +159,8 @@ class World(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 6))
     def publish(self, count: int) -> None:
-        self.transport.publish(*(b"x" for _ in range(count)))
+        first = self.transport.published
+        self.transport.publish(*(b"%d" % number for number in range(first, first + count)))
 
     @rule(answers=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(GENTLE)), min_size=1, max_size=6))
     def let_syncers_answer(self, answers: list[tuple[int, str]]) -> None:
@@ -185,7 +191,8 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def bounded(self) -> None:
-        assert self.transport.most_held <= self.prefetch
+        # On the brake, what has failed takes nobody's place.
+        assert self.transport.most_held <= self.prefetch + self.brake
         assert self.most_running <= self.concurrency
 
     @invariant()

@@ -10,7 +10,6 @@ import click
 
 from chronicle.core.deadletters.conditions import Condition, parse_condition
 from chronicle.core.queues import dead_letter_queue
-from chronicle.core.rate_limit import parse_rate
 from chronicle.deadletters.reader import WORN_AFTER, dead_letters
 from chronicle.transports.seam import Connector, Reader
 from chronicle_cli import options, report
@@ -34,20 +33,6 @@ class Matching(click.ParamType[Condition]):
             return parse_condition(value)
         except ValueError as error:
             refuse(str(error), value, param, ctx)
-
-
-class Rate(click.ParamType[float]):
-    """A number per second, minute or hour."""
-
-    name = "rate"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if type(value) is float:
-            return value
-        try:
-            return parse_rate(str(value))
-        except ValueError as error:
-            refuse(str(error), str(value), param, ctx)
 
 
 dlq = option(

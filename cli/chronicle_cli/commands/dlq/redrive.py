@@ -21,13 +21,13 @@ from chronicle.transports.seam import Reading
 from chronicle.workers.loader import load
 from chronicle_cli import options, report
 from chronicle_cli.commands.dlq import options as dlq_options
-from chronicle_cli.commands.dlq.options import Aim, Rate, aim_of
+from chronicle_cli.commands.dlq.options import Aim, aim_of
 from chronicle_cli.commands.dlq.summary import gone_meanwhile, interrupted, moved, stays, unseen
 from chronicle_cli.commands.dlq.view import counted
 from chronicle_cli.foreground import leave_now, observe, pipeline_of, run_to_end
 from chronicle_cli.given import typed
 from chronicle_cli.help import Command, Group, option, stack
-from chronicle_cli.params import POSITIVE
+from chronicle_cli.params import POSITIVE, RATE
 from chronicle_cli.progress import progress
 from chronicle_cli.settings import check_name
 
@@ -55,8 +55,8 @@ moving = stack(
         help="Send them to this queue instead of back to where each came from.",
     ),
     option(
-        Group.WORK, "--rate", type=Rate(), metavar="RATE", envvar="CHRONICLE_DLQ_RATE",
-        help="At most this fast: 50/s, 600/m or 100/h.  [default: as fast as the broker takes them]",
+        Group.WORK, "--rate", type=RATE, metavar="RATE", envvar="CHRONICLE_DLQ_RATE",
+        help="At most this fast: 50/s, 600/min or 100/h.  [default: as fast as the broker takes them]",
     ),
     option(
         Group.WORK, "--max-redrives", type=POSITIVE, default=3, metavar="N",

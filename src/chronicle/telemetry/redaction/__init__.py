@@ -5,12 +5,13 @@ from chronicle.telemetry.redaction.needles import BUDGET
 from chronicle.telemetry.redaction.personal import Mask, mask
 from chronicle.telemetry.redaction.secrets import one_line, redact
 from chronicle.telemetry.redaction.spans import cap, clean, clean_json
-from chronicle.telemetry.redaction.traces import name_of, reason_of, trace_of, words_of
+from chronicle.telemetry.redaction.traces import Place, name_of, reason_of, stack_of, trace_of, words_of
 
 __all__ = [
     "BUDGET",
     "KNOWN",
     "Mask",
+    "Place",
     "cap",
     "clean",
     "clean_json",
@@ -21,6 +22,7 @@ __all__ = [
     "reason_of",
     "redact",
     "secrets_in",
+    "stack_of",
     "trace_of",
     "words_of",
 ]

@@ -14,15 +14,17 @@ import errno
 import linecache
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from traceback import walk_tb
-from types import FrameType, TracebackType
-from typing import Any, Final, TypeGuard
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from chronicle.errors import Ask, ChronicleError
 from chronicle.telemetry.redaction.personal import WITHHELD, Mask
 from chronicle.telemetry.redaction.secrets import one_line
+
+Place: TypeAlias = tuple[CodeType, int]  # a function and a line in it
 
 _HOME: Final = str(Path(__file__).resolve().parents[2]) + "/"
 _LOOP: Final = str(Path(os.__file__).parent / "asyncio") + "/"
@@ -40,6 +42,24 @@ def trace_of(error: BaseException, message: Any) -> str:
     errors = list(_chain(error, set()))[-_MOST_ERRORS:]
     trace = "\n".join(f"{joint}\n{told.block(each)}".lstrip("\n") for joint, each in errors)
     return trace if len(trace) <= _LONGEST else "…" + trace[-_LONGEST:]
+
+
+def stack_of(places: Iterable[Place]) -> str:
+    """Where a syncer is, the innermost call last: files, lines and functions, and nothing else."""
+    found = list(places)
+    ours = [number for number, (code, _) in enumerate(found) if _is_machinery(code.co_filename)]
+    below = found[ours[-1] + 1 :] if ours else found
+    masked = Mask(None)
+    lines = [
+        f'  File "{one_line(code.co_filename)}", line {line}, in {masked(code.co_name)}'
+        if _is_source(code.co_filename)
+        else "  in code made at run time"
+        for code, line in below or found
+    ]
+    left_out = len(lines) - _FIRST_FRAMES - _LAST_FRAMES
+    if left_out > 0:
+        lines[_FIRST_FRAMES:-_LAST_FRAMES] = [f"  … {left_out} more …"]
+    return "\n".join(lines)
 
 
 def reason_of(error: BaseException, message: Any) -> str:

@@ -51,6 +51,10 @@ class TagLedger:
         """Whether the tag came and is not finished."""
         return tag in self._open
 
+    def __len__(self) -> int:
+        """How many came and are not finished."""
+        return len(self._open)
+
     def delivered(self, tag: int) -> None:
         """A delivery came; its tag is open. Raises ConnectionLost when the broker's count is off."""
         if tag <= self._newest:

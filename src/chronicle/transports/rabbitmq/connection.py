@@ -84,6 +84,10 @@ class Connection(pika.SelectConnection):
             self._plain = transport
         super()._proto_connection_made(transport)
 
+    def expect(self, places: int) -> None:
+        """There may be more unacknowledged than was said before; what was sent may come for a while."""
+        self._most = max(self._most, 2 * places)
+
     def _on_data_available(self, data_in: bytes) -> None:
         arrivals, foreign = self._splitter.feed(data_in)
         if arrivals:

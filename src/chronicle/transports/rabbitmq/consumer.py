@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from chronicle.transports.rabbitmq.mover import Moved, Mover
 
 NAME = "rabbitmq"
+CONSUMER_TIMEOUT = 1800.0  # the broker's default; it tells nobody what it is set to
 HOLDS = 600.0  # far below the broker's consumer_timeout, which closes the channel after half an hour (RB15)
 UNREAD = "its body is too large to be read"
 X_DEATH = "its x-death header would make the broker lose it"
@@ -73,6 +74,7 @@ class RabbitTransport:
             NAME,
             dead_letters=KEEPERS[self._letters.way],
             holds=HOLDS,
+            patience=CONSUMER_TIMEOUT,
             retries=bool(connector.retry_delays),
             backoff=Backoff(0.25, 10.0),
         )
@@ -163,6 +165,9 @@ class RabbitTransport:
         if connection is None or session is None:
             raise ConnectionLost("not connected")
         arrived = connection.arrived
+        ledger = self._ledger
+        if room and self._connector.spare:
+            self._fit(connection, room)
         session.poller.turn(0.0 if arrived and room else timeout)
         if self._courier is not None:
             self._courier.look()
@@ -174,7 +179,7 @@ class RabbitTransport:
             return ()
         if not self._looked_for_stream:
             self._look_for_stream(arrived[0])
-        ledger, epoch = self._ledger, self._epoch
+        epoch = self._epoch
         assert ledger is not None
         deliveries = []
         for _ in range(min(room, len(arrived))):
@@ -182,6 +187,13 @@ class RabbitTransport:
             ledger.delivered(arrival.tag)
             deliveries.append(self._delivery(arrival, epoch))
         return deliveries
+
+    def _fit(self, connection: Connection, room: int) -> None:
+        """The engine may ask for more room than the prefetch leaves."""
+        windows, ledger = self._windows, self._ledger
+        if windows is not None and ledger is not None and windows.places != room + len(ledger):
+            windows.fit(room + len(ledger))
+            connection.expect(windows.places)
 
     def _delivery(self, arrival: Arrival, epoch: int) -> Delivery:
         return Delivery(

@@ -3,6 +3,9 @@
 The broker counts what is unacknowledged per consumer, and lets nobody change a consumer's prefetch. What is
 put aside stays unacknowledged, so a further consumer makes up for the places it takes, and a consumer whose
 places are all taken for good is cancelled. There are never more consumers than the prefetch.
+
+The engine may ask for more room than that for a while: a further consumer has it, and is cancelled when the
+engine has enough of it. What it was sent stays with us.
 """
 
 from __future__ import annotations
@@ -25,23 +28,49 @@ class Windows:
         self._places: dict[str, int] = {}  # by consumer tag: places that are not taken for good
         self._opened = 0
         self._missing = 0  # places put aside that no consumer makes up for yet
+        self._wider: list[str] = []  # consumers that were opened because more room was asked for
+        self._lent = 0  # their places
+        self.places = 0  # how many there may be unacknowledged, with what was put aside
         self._stopped = False
 
     def prefetch(self, places: int, done: Callable[[Any], None] | None = None) -> None:
         """Say how many the next consumer is sent at a time; `done` is called with the broker's answer."""
         self._channel.basic_qos(prefetch_count=places, callback=done)
 
-    def consume(self, places: int, done: Callable[[Any], None] | None = None) -> None:
-        """Begin to consume so many at a time, which the broker was told before."""
+    def consume(self, places: int, done: Callable[[Any], None] | None = None) -> str:
+        """Begin to consume so many at a time, which the broker was told before; the consumer's tag."""
         self._opened += 1
         tag = self._tag if self._opened == 1 else f"{self._tag[:LONGEST_TAG]}+{self._opened}"
         self._places[tag] = places
+        self.places += places
         self._channel.basic_consume(self._queue, _never, auto_ack=False, consumer_tag=tag, callback=done)
+        return tag
+
+    def fit(self, wanted: int) -> None:
+        """See to it that so many may be unacknowledged, with what was put aside; nothing waits for it."""
+        if self._stopped:
+            return
+        if wanted > self.places:
+            more = wanted - self.places
+            self.prefetch(more)
+            self._wider.append(self.consume(more))
+            self._lent += more
+        elif self._wider and wanted <= self.places - self._lent:
+            for tag in self._wider:
+                if self._places.pop(tag, None) is not None:
+                    self._channel.basic_cancel(tag)
+            self._wider.clear()
+            self.places -= self._lent
+            self._lent = 0
 
     def put_aside(self, consumer: bytes) -> None:
         """A delivery to this consumer stays unacknowledged until the channel closes."""
-        self._missing += 1
-        self._places[consumer.decode()] -= 1
+        tag = consumer.decode()
+        if tag in self._places:
+            self._missing += 1
+            self._places[tag] -= 1
+        else:  # that consumer is gone, and so is its place
+            self.places += 1
 
     def make_up(self) -> None:
         """Replace what was put aside since the last call; nothing waits for the broker's answers."""
