@@ -11,7 +11,7 @@ from typing import Any, Final
 from chronicle.core.pipeline import Pipeline, Schema
 from chronicle.core.policy import Policy
 from chronicle.core.settlement import Settlement
-from chronicle.engine.job import Bounds, Ending, Job, Lifecycle
+from chronicle.engine.job import Bounds, Ending, Job, Lifecycle, no_objection
 from chronicle.engine.runner import Runner
 from chronicle.telemetry.counters import Counters
 from chronicle.transports.seam import Transport
@@ -61,6 +61,7 @@ class Running:
         prefetch: int = 2,
         bounds: Bounds | None = None,
         lifecycle: Lifecycle | None = None,
+        objection: Callable[[Counters], str] = no_objection,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.notebook = Notebook()
@@ -72,6 +73,7 @@ class Running:
             prefetch,
             bounds or Bounds(),
             lifecycle or Lifecycle(),
+            objection,
         )
         self.runner = Runner(self.job, transport, self.notebook, clock=clock)
         self._ending: Ending | None = None

@@ -10,6 +10,7 @@ import click
 
 from chronicle.captures.file import CaptureFile, open_capture
 from chronicle.captures.snapshot import Copied, Snapshot
+from chronicle.core.words import many
 from chronicle.engine.job import Exit
 from chronicle.engine.signals import stop_on_signal
 from chronicle.errors import ChronicleError
@@ -102,12 +103,12 @@ def give_up(capture: CaptureFile, file: str, queue: str) -> None:
         if not capture.count:
             os.unlink(file)
             return
-    report.note(f"{file} is incomplete: it has {capture.count} messages; all are still in {queue}")
+    report.note(f"{file} is incomplete: it has {many(capture.count, 'message')}; all are still in {queue}")
 
 
 def told(copied: Copied, file: str, queue: str) -> int:
     """Say what is in the file; the exit code."""
-    report.say(f"{copied.count} messages of {queue} copied to {file}; all are still in the queue")
+    report.say(f"{many(copied.count, 'message')} of {queue} copied to {file}; all are still in the queue")
     if copied.stopped:
         report.problem("interrupted: the file is incomplete")
         return Exit.RETURNED

@@ -114,9 +114,10 @@ def captured(ctx: click.Context, job: Job, transport: Transport, observer: Obser
     secrets = PassphraseSource(os.environ, encrypt=ctx.params["encrypt"])
     file = open_capture(path, secrets.for_writing, tell=report.warn)
     capturing = Recorder(observer, file, path)
+    job = replace(job, objection=capturing.objection)
     try:
         code = run(job, transport, capturing, capturing.attach)
     finally:
         with suppress(OSError):
             file.close()
-    return code or (Exit.FATAL if capturing.failed else Exit.DONE)
+    return code or (Exit.FATAL if capturing.failed else Exit.DONE)  # it may have failed with its last line

@@ -16,15 +16,17 @@ from chronicle.core.account import account_of, tells_outcome, went_wrong
 from chronicle.core.delivery import Delivery
 from chronicle.core.record import to_record
 from chronicle.core.settlement import Settlement
-from chronicle.engine.job import Bounds, Exit, Job, Lifecycle
+from chronicle.core.words import many
+from chronicle.engine.job import Bounds, Job, Lifecycle
 from chronicle.errors import SettingError
+from chronicle.telemetry.counters import Counters
 from chronicle.transports.memory import MemoryTransport
 from chronicle.workers.loader import Syncer, load
 from chronicle_cli import options, report
 from chronicle_cli.foreground import observe, pipeline_of, run
 from chronicle_cli.help import Command
 from chronicle_cli.passphrase import PassphraseSource
-from chronicle_cli.replay_report import ReplayReport, changed, comparison, fresh, table
+from chronicle_cli.replay_report import ReplayReport, changed, comparison, failures_in, fresh, table
 
 EXAMPLES = """
 chronicle replay --syncer my_crm:sync messages/
@@ -102,48 +104,58 @@ def command(
         return compare(ctx, syncers, messages)
     with DeadLetterFile(dead_letters) as file:
         source = messages()
-        code, tally = replayed(ctx, load(work.syncer, work.app_dir), source, file.write)
+        code, tally = replayed(ctx, load(work.syncer, work.app_dir), source, on_dead_letter=file.write)
     report.say(*table(tally))
-    if not code and not source.at_end:
+    if source.cut_short:
         report.problem("stopped before the end", "messages that are not in the table were not tried")
-        return Exit.FATAL
-    return code or (Exit.FATAL if tally.failed else Exit.DONE)
+    return code
 
 
 def replayed(
     ctx: click.Context,
     syncer: Syncer,
     messages: Messages,
-    on_dead_letter: Callable[[Settlement], None] | None = None,
     *,
+    on_dead_letter: Callable[[Settlement], None] | None = None,
+    objection: Callable[[ReplayReport], str] = failures_in,
     remember: bool = False,
 ) -> tuple[int, ReplayReport]:
     """Run one syncer over the messages; the run's exit code, and what became of them."""
+
+    def objects(_counters: Counters) -> str:
+        messages.cut_short = not messages.at_end
+        return "before the end" if messages.cut_short else objection(tally)
+
     work, policy = options.work_of(ctx), replace(options.policy_of(ctx), retry_delays=(0.0,), rehearsal=True)
     transport = MemoryTransport(messages, on_dead_letter=on_dead_letter, place="files")
     tally = ReplayReport(observe(options.output_of(ctx), "replay", syncer.name, transport), remember=remember)
     pipeline, bounds = pipeline_of(work, policy), Bounds(until_empty=True)
-    job = Job(syncer, pipeline, policy, work.concurrency, work.prefetch, bounds, Lifecycle())
+    job = Job(syncer, pipeline, policy, work.concurrency, work.prefetch, bounds, Lifecycle(), objects)
     return run(job, transport, tally), tally
 
 
 def compare(ctx: click.Context, syncers: tuple[Syncer, Syncer], messages: Callable[[], Messages]) -> int:
     """Run one syncer after the other; each reads the messages afresh, so neither sees the other's changes."""
-    tallies = []
+    tallies: list[ReplayReport] = []
+
+    def changes(tally: ReplayReport) -> str:
+        """Asked only of a run that came to its end."""
+        tallies.append(tally)
+        number = len(changed(tallies[0], tally))
+        return f"{many(number, 'outcome')} changed" if number else ""
+
     for syncer in syncers:
         source = messages()
-        code, tally = replayed(ctx, syncer, source, remember=True)
-        if code or not source.at_end:
+        code, tally = replayed(ctx, syncer, source, objection=changes, remember=True)
+        if tally not in tallies:
             report.problem(
                 f"{syncer.name} did not finish, so nothing is compared",
                 "an exception ends a run; with --on-exception fail it counts as a failure",
             )
-            return code or Exit.FATAL
-        tallies.append(tally)
+            return code
     old, new = tallies
-    places = changed(old, new)
-    report.say(*comparison((syncers[0].name, syncers[1].name), old, new, places))
-    return Exit.FATAL if places else Exit.DONE
+    report.say(*comparison((syncers[0].name, syncers[1].name), old, new, changed(old, new)))
+    return code
 
 
 class Messages:
@@ -152,6 +164,7 @@ class Messages:
     def __init__(self, found: Iterator[Found]) -> None:
         self._found = found
         self.at_end = False
+        self.cut_short = False  # the run ended well, but before that
 
     def __iter__(self) -> Iterator[Delivery]:
         for found in self._found:
@@ -173,7 +186,7 @@ def failed_before(found: Iterator[Found], tell: Callable[[str], None]) -> Iterat
             if went_wrong(one.account):
                 yield one
         if recorded and bare:
-            tell(f"skipped {bare} messages that do not record their outcome")
+            tell(f"skipped {many(bare, 'message')} without a recorded outcome")
 
     chosen = failed()
     first = next(chosen, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -47,6 +48,11 @@ class Lifecycle:
     backoff: Backoff | None = None  # None: the transport's own
 
 
+def no_objection(_counters: Counters) -> str:
+    """A run that ends as it should is a success."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A syncer to run over a queue, and all choices about it."""
@@ -58,6 +64,7 @@ class Job:
     prefetch: int = 2
     bounds: Bounds = field(default_factory=Bounds)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    objection: Callable[[Counters], str] = no_objection  # why a run that did all it could failed (code 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
+from chronicle.core.words import many
 from chronicle.engine.failures import Failure
 from chronicle.engine.job import Ending, Exit, Job
 from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost
@@ -13,6 +15,9 @@ from chronicle.telemetry.events import Observer
 from chronicle.telemetry.redaction import trace_of
 from chronicle.transports.seam import Transport
 from chronicle.workers.loader import Syncer
+
+# What went back comes again by itself; every other end but a good one is for a person.
+ENDINGS: Final = {Exit.DONE: logging.INFO, Exit.RETURNED: logging.WARNING}
 
 
 class RunEvents:
@@ -55,7 +60,8 @@ class RunEvents:
         self._say(events.LOST, logging.WARNING, str(error), running=running)
 
     def stopping(self, reason: str, unsettled: int) -> None:
-        left = f"; finishing {unsettled} messages, a second signal stops immediately" if unsettled else ""
+        finishing = f"; finishing {many(unsettled, 'message')}, a second signal stops immediately"
+        left = finishing if unsettled else ""
         self._say(events.STOPPING, logging.INFO, f"stopping: {reason}{left}", unsettled=unsettled)
 
     def failed(self, failure: Failure) -> None:
@@ -73,7 +79,7 @@ class RunEvents:
         counters = ending.counters
         self._say(
             events.STOPPED,
-            logging.INFO if ending.code is Exit.DONE else logging.ERROR,
+            ENDINGS.get(ending.code, logging.ERROR),
             f"stopped: {ending.reason}",
             exit_code=int(ending.code),
             unfinished=unfinished,

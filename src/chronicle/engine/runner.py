@@ -64,8 +64,8 @@ class Runner:
         self._waker = Waker()
         self._mailbox = Mailbox(transport.wake)
         self._workers = make_workers(job.syncer, job.pipeline, job.policy, job.concurrency, self._mailbox)
-        self._delays = Delays(self._promises)
-        self._shutdown = Shutdown(self.counters)
+        self._delays = Delays(self._promises, observer)
+        self._shutdown = Shutdown(self.counters, job.objection)
         self._connected = False
         self._taking = False  # the transport may bring new deliveries
         self._failed_client = False  # the transport has said that it cannot go on
@@ -151,7 +151,7 @@ class Runner:
         if self._shutdown.failing:
             return
         if delay is None:
-            self._shutdown.decide(Exit.UNREACHABLE, f"{error}; given up after {self._patience.tries} tries")
+            self._shutdown.decide(Exit.UNREACHABLE, failures.given_up(error, self._patience.tries))
             return
         self._tell.retry(error, self._patience.tries, delay)
         self._sleep_until(now + delay)

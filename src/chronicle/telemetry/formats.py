@@ -16,6 +16,7 @@ from typing import Any, Final
 import orjson
 
 from chronicle.core.settlement import Settlement
+from chronicle.core.words import many
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.redaction import cap, clean, one_line, redact
@@ -129,7 +130,7 @@ class PrettyLog:
 def own_up(observer: events.Observer, lost: int, **facts: int) -> None:
     """Report that lines are missing, if any are."""
     if lost:
-        text = f"{lost} log lines could not be written"
+        text = f"{many(lost, 'log line')} could not be written"
         observer.event(events.LINES_DROPPED, logging.WARNING, text, lines=lost, **facts)
 
 

@@ -15,9 +15,21 @@ import pytest
 
 from chronicle.core.delivery import Delivery, Envelope
 from chronicle.core.notice import Notice
-from chronicle.core.outcome import Action, Failed, Fatal, Interrupted, Invalid, Outcome, Synced, Verdict
+from chronicle.core.outcome import (
+    Action,
+    Asked,
+    Exhausted,
+    Failed,
+    Fatal,
+    Interrupted,
+    Invalid,
+    Outcome,
+    Synced,
+    Verdict,
+)
 from chronicle.core.policy import ACKED
 from chronicle.core.settlement import Fate, Settlement
+from chronicle.errors import Drop
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.formats import JsonLog, PrettyLog, summary
@@ -89,12 +101,15 @@ def test_r_000_44_46_a_line_per_delivery_with_its_facts() -> None:
         (settlement(notes=("personal data left sealed",)), "message.acked", "warning"),
         (settlement(Action.ACK, Failed()), "message.acked", "warning"),
         (settlement(Action.REQUEUE), "message.requeued", "warning"),
-        (settlement(Action.DEAD_LETTER, Invalid("not JSON")), "message.dead_lettered", "warning"),
-        (settlement(Action.DROP), "message.dropped", "error"),
+        (settlement(Action.DEAD_LETTER, Invalid("not JSON")), "message.dead_lettered", "error"),
+        (settlement(Action.DROP, Exhausted(6, 5)), "message.dropped", "error"),
+        (settlement(Action.DROP, Failed()), "message.dropped", "error"),  # nobody keeps it
+        (settlement(Action.DROP, Asked(Drop("a test"), "a test")), "message.dropped", "info"),
+        (settlement(Action.DEAD_LETTER, Asked(Drop("a test"), "a test")), "message.dead_lettered", "error"),
         (settlement(Action.LEAVE, Interrupted(), fate=Fate.OPEN), "message.left", "warning"),
         (settlement(Action.LEAVE, Fatal("raised")), "message.left", "warning"),
         (settlement(fate=Fate.STALE), "message.stale", "warning"),
-        (settlement(fate=Fate.FAILED, error="channel closed"), "message.settle_failed", "error"),
+        (settlement(fate=Fate.FAILED, error="channel closed"), "message.settle_failed", "warning"),
     ],
 )
 def test_style_8_one_line_per_verdict_named_after_what_became_of_the_message(
@@ -230,7 +245,7 @@ def test_pretty_lines_are_short_and_end_in_the_final_numbers() -> None:
     lines.close(counters)
     acked, dead, fatal, *rest = stream.getvalue().splitlines()
     assert acked[8:] == " info     acked  action_id=1001 routing_key=register.forests latency_ms=12.5"
-    assert " warning  dead-lettered: the syncer returned False  action_id=1001" in dead
+    assert " error    dead-lettered: the syncer returned False  action_id=1001" in dead
     assert fatal.endswith("critical the syncer raised")
     assert rest[:2] == ["  │   File 1", "  │ ValueError"]
     assert "\n".join(rest[2:]) + "\n" == summary(counters, 0.0)

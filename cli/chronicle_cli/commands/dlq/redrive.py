@@ -10,12 +10,14 @@ import click
 from chronicle.core.deadletters.conditions import Condition
 from chronicle.core.deadletters.moves import RedrivePlan
 from chronicle.core.policy import OnException, OnFailure, OnInvalid, Policy
+from chronicle.core.words import many
 from chronicle.deadletters.reader import AHEAD, no_letters
 from chronicle.deadletters.redrive import Redrive, Tally
 from chronicle.deadletters.verify import VerifyTransport
 from chronicle.engine.job import Bounds, Exit, Job, Lifecycle
 from chronicle.engine.signals import stop_on_signal
 from chronicle.errors import ChronicleError, NoSuchQueue, SettingError
+from chronicle.telemetry.counters import Counters
 from chronicle.transports.catalog import open_publisher, open_reader
 from chronicle.transports.seam import Reading
 from chronicle.workers.loader import load
@@ -195,6 +197,7 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
         Bounds(until_empty=True),
         # A bounded run must end: a broker that goes away gets as long as one that was never there.
         Lifecycle(aim.startup_timeout, ctx.params["drain_timeout"], give_up_after=aim.startup_timeout),
+        lambda counters: trial_failed(transport, counters, ctx.params["limit"]),
     )
     observer = observe(options.output_of(ctx), aim.dead, found.name, transport)
     try:
@@ -202,17 +205,28 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     except NoSuchQueue:
         raise no_letters(aim.letters) from None
     counters = ending.counters
-    present = transport.present or 0
     failing = counters.dead_lettered
     staying = "stays with its new reason" if failing == 1 else "stay with their new reason"
     report.say(f"{counted(counters.ack)} handled and removed, {failing} {staying}")
     if transport.vanished:
         report.note(gone_meanwhile(transport.vanished))
-    left = present - counters.ack - counters.dead_lettered - transport.others - transport.vanished
-    if left > 0:
-        report.note(f"{left} of {present} were not tried and are still in {aim.dead}, unchanged")
-    failed = counters.dead_lettered or counters.ack_retry or (left > 0 and ctx.params["limit"] is None)
-    code = int(ending.code) or int(Exit.FATAL if failed else Exit.DONE)
+    if (left := untried(transport, counters)) > 0:
+        were = many(left, f"of {transport.present} was", f"of {transport.present} were")
+        report.note(f"{were} not tried and still in {aim.dead}, unchanged")
     if ending.stuck:
-        leave_now(code)
-    return code
+        leave_now(int(ending.code))
+    return int(ending.code)
+
+
+def untried(transport: VerifyTransport, counters: Counters) -> int:
+    """How many of those that were there at the start were not tried."""
+    seen = counters.ack + counters.dead_lettered + transport.others + transport.vanished
+    return (transport.present or 0) - seen
+
+
+def trial_failed(transport: VerifyTransport, counters: Counters, limit: int | None) -> str:
+    """Why a trial has failed, if it has."""
+    if failed := counters.dead_lettered + counters.ack_retry:
+        return f"{many(failed, 'dead letter')} failed"
+    left = untried(transport, counters)
+    return f"{many(left, 'dead letter')} not tried" if left > 0 and limit is None else ""

@@ -21,6 +21,7 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from chronicle.core.notice import Notice
+from chronicle.core.words import many
 from chronicle.errors import BrokerRefused, ChronicleError, ClientFailed
 from chronicle.transports.kafka.assignment import Assignment, Came, Part
 from chronicle.transports.kafka.commits import Commits
@@ -198,7 +199,7 @@ class Client:
         bounds = self.consumer.get_watermark_offsets(where, cached=True)
         gone = (bounds[0] if bounds else 0) - expected
         if gone > 0:
-            text = f"partition {part.number}: up to {gone} records were deleted before they were read"
+            text = f"partition {part.number}: up to {many(gone, 'record was', 'records were')} deleted unread"
             self.reports.say(DELETED, logging.ERROR, text, partition=part.number, count=gone)
 
     def _begin_all_anew(self) -> None:

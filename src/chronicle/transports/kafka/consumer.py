@@ -25,6 +25,7 @@ from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate, Settlement
+from chronicle.core.words import many
 from chronicle.errors import ChronicleError, ConnectionLost
 from chronicle.transports.kafka import states
 from chronicle.transports.kafka.address import address_of, consumer_config, producer_config
@@ -253,5 +254,6 @@ class KafkaTransport:
         if client is not None:
             self.unconfirmed = client.close(patience)
             if self.unconfirmed:
-                text = f"the brokers did not confirm {self.unconfirmed} settled records: they may come again"
+                records = many(self.unconfirmed, "settled record")
+                text = f"the brokers did not confirm {records}, which may come again"
                 self.notices.append(Notice(COMMIT_FAILED, logging.ERROR, text))

@@ -19,6 +19,7 @@ from typing import Final
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.notice import Notice
+from chronicle.core.words import many
 from chronicle.transports.redis import scripts
 from chronicle.transports.redis.bell import Bell
 from chronicle.transports.redis.choices import Choices
@@ -185,7 +186,7 @@ class CursorIntake:
         self._counted = behind
         if gone > 0:
             text = (
-                f"{gone} entries were trimmed from the stream before they were read: they are lost; let "
+                f"{many(gone, 'entry was', 'entries were')} trimmed from the stream unread, and lost; let "
                 "producers keep more (MAXLEN), or raise --concurrency"
             )
             self._notices.append(Notice(UNREAD_TRIMMED, logging.ERROR, text, {"count": gone}))
