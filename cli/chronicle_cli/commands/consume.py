@@ -14,10 +14,9 @@ from chronicle.errors import SettingError
 from chronicle.telemetry.events import Observer
 from chronicle.transports.catalog import open_transport
 from chronicle.transports.seam import Transport, refuse_what_it_cannot
-from chronicle.workers.loader import load
 from chronicle_cli import options, report, topology_options
 from chronicle_cli.broker_options import own_options
-from chronicle_cli.foreground import observe, pipeline_of, run
+from chronicle_cli.foreground import load_syncer, observe, pipeline_of, progress_of, run
 from chronicle_cli.given import typed
 from chronicle_cli.help import Command
 
@@ -65,7 +64,8 @@ def command(ctx: click.Context, /, **_: object) -> int:
     declared = topology_options.declared_of(ctx, policy)
     report.warn(*where.warnings, *work.warnings, *topology_options.oddities(ctx, where, declared))
 
-    syncer = load(work.syncer, work.app_dir)
+    output = options.output_of(ctx)
+    syncer = load_syncer(work, output)
     delays = policy.retry_delays if policy.on_failure is OnFailure.RETRY else ()
     connector = replace(
         where.connector(work.prefetch),
@@ -85,6 +85,7 @@ def command(ctx: click.Context, /, **_: object) -> int:
         work.prefetch,
         bounds,
         options.lifecycle_of(ctx, transport.promises.backoff),
+        progress=progress_of(output),
     )
     management_url: str | None = ctx.params["management_url"]
     remark = None
@@ -94,7 +95,7 @@ def command(ctx: click.Context, /, **_: object) -> int:
         remark = dead_letters(
             where.broker.dead_letter_check, connector, management_url, allow_drop=ctx.params["allow_drop"]
         )
-    observer = observe(options.output_of(ctx), where.queue, syncer.name, transport)
+    observer = observe(output, where.queue, syncer, transport, ends=bounds.until_empty)
     if remark is not None:
         remark.tell(observer, where.queue)
     return captured(ctx, job, transport, observer)

@@ -26,8 +26,8 @@ from chronicle.errors import (
 )
 from chronicle_cli import options, report
 from chronicle_cli.broker_options import own_options
-from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Command, Group, option
+from chronicle_cli.log_levels import quiet_clients
 from chronicle_cli.params import POSITIVE
 from chronicle_cli.passphrase import PassphraseSource
 from chronicle_cli.progress import progress

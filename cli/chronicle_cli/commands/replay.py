@@ -17,13 +17,13 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.record import to_record
 from chronicle.core.settlement import Settlement
 from chronicle.core.words import many
-from chronicle.engine.job import Bounds, Job, Lifecycle
+from chronicle.engine.job import Bounds, Job
 from chronicle.errors import SettingError
 from chronicle.telemetry.counters import Counters
 from chronicle.transports.memory import MemoryTransport
-from chronicle.workers.loader import Syncer, load
+from chronicle.workers.loader import Syncer
 from chronicle_cli import options, report
-from chronicle_cli.foreground import observe, pipeline_of, run
+from chronicle_cli.foreground import load_syncer, observe, pipeline_of, progress_of, run
 from chronicle_cli.help import Command
 from chronicle_cli.passphrase import PassphraseSource
 from chronicle_cli.replay_report import ReplayReport, changed, comparison, failures_in, fresh, table
@@ -85,7 +85,7 @@ def command(
     CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the key in CHRONICLE_ENCRYPT_KEY_FILE.
     If one of these is set, a file that is not encrypted is refused, unless --plain is given.
     """
-    work = options.work_of(ctx)
+    work, output = options.work_of(ctx), options.output_of(ctx)
     report.warn(*work.warnings)
     if against and (dead_letters or STDIN in paths):
         what = "--dead-letters" if dead_letters else "standard input"
@@ -100,11 +100,11 @@ def command(
         return Messages(failed_before(found, report.warn) if only_failed else found)
 
     if against:
-        syncers = load(work.syncer, work.app_dir), load(against, work.app_dir)
+        syncers = load_syncer(work, output), load_syncer(replace(work, syncer=against), output)
         return compare(ctx, syncers, messages)
     with DeadLetterFile(dead_letters) as file:
         source = messages()
-        code, tally = replayed(ctx, load(work.syncer, work.app_dir), source, on_dead_letter=file.write)
+        code, tally = replayed(ctx, load_syncer(work, output), source, on_dead_letter=file.write)
     report.say(*table(tally))
     if source.cut_short:
         report.problem("stopped before the end", "messages that are not in the table were not tried")
@@ -128,9 +128,19 @@ def replayed(
 
     work, policy = options.work_of(ctx), replace(options.policy_of(ctx), retry_delays=(0.0,), rehearsal=True)
     transport = MemoryTransport(messages, on_dead_letter=on_dead_letter, place="files")
-    tally = ReplayReport(observe(options.output_of(ctx), "replay", syncer.name, transport), remember=remember)
+    output = options.output_of(ctx)
+    tally = ReplayReport(observe(output, "replay", syncer, transport, ends=True), remember=remember)
     pipeline, bounds = pipeline_of(work, policy), Bounds(until_empty=True)
-    job = Job(syncer, pipeline, policy, work.concurrency, work.prefetch, bounds, Lifecycle(), objects)
+    job = Job(
+        syncer,
+        pipeline,
+        policy,
+        work.concurrency,
+        work.prefetch,
+        bounds,
+        objection=objects,
+        progress=progress_of(output),
+    )
     return run(job, transport, tally), tally
 
 

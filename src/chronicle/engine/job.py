@@ -65,6 +65,9 @@ class Job:
     bounds: Bounds = field(default_factory=Bounds)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     objection: Callable[[Counters], str] = no_objection  # why a run that did all it could failed (code 1)
+    progress: float = (
+        0.0  # seconds between two lines about it (progress.py); 0: none, and no look at what waits
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Final
 from chronicle.core.words import many
 from chronicle.engine.failures import Failure
 from chronicle.engine.job import Ending, Exit, Job
+from chronicle.engine.progress import Progress
 from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
@@ -23,8 +24,12 @@ ENDINGS: Final = {Exit.DONE: logging.INFO, Exit.RETURNED: logging.WARNING}
 class RunEvents:
     """Puts the events of a run into words, in one place."""
 
-    def __init__(self, observer: Observer, transport: Transport, counters: Counters) -> None:
+    def __init__(
+        self, observer: Observer, transport: Transport, counters: Counters, progress: float, now: float
+    ) -> None:
         self._say = observer.event
+        self._observer = observer
+        self._progress = Progress(progress, transport, counters, observer, now)
         self._counters = counters
         self._transport = transport
         self._state_change = events.state_change(transport.promises.transport)
@@ -58,6 +63,11 @@ class RunEvents:
 
     def lost(self, error: ConnectionLost, running: int) -> None:
         self._say(events.LOST, logging.WARNING, str(error), running=running)
+
+    def tick(self, now: float) -> None:
+        """A few times a second."""
+        self._progress.tick(now)
+        self._observer.tick(self._counters)
 
     def stopping(self, reason: str, unsettled: int) -> None:
         finishing = f"; finishing {many(unsettled, 'message')}, a second signal stops immediately"

@@ -58,7 +58,7 @@ class Runner:
         self._transport = transport
         self._promises = transport.promises
         self._observer = observer
-        self._tell = RunEvents(observer, transport, self.counters)
+        self._tell = RunEvents(observer, transport, self.counters, job.progress, now)
         self._clock = clock
         self._patience = Patience(job.lifecycle, self._promises.backoff, luck, now)
         self._waker = Waker()
@@ -293,7 +293,7 @@ class Runner:
             self._ticked = now
             self._delays.release_revoked()
             self._fail(failures.of_absence(self._transport, self._job.lifecycle.give_up_after))
-            self._observer.tick(self.counters)
+            self._tell.tick(now)
 
     # --- ending -------------------------------------------------------------------------------------
 

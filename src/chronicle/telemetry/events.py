@@ -104,9 +104,14 @@ def inflight(transport: str) -> str:
     return f"{transport}_trigger_inflight"
 
 
-def for_people(name: str, level: int) -> int:
-    """The level of an event on a terminal: state changes are for the log, not for people."""
-    return logging.DEBUG if name.endswith(".state_change") else level
+def is_shown(name: str, level: int, least: int) -> bool:
+    """Whether an event is logged at this level; which lines of others are, the bridge has decided."""
+    return level >= least or name == LOG
+
+
+def is_for_people(name: str, level: int, least: int) -> bool:
+    """Whether it is shown at a terminal: state changes are for the log, not for people."""
+    return is_shown(name, logging.DEBUG if name.endswith(".state_change") else level, least)
 
 
 def label(text: str) -> str:

@@ -53,7 +53,7 @@ class JsonLog:
         self._clock = clock
 
     def event(self, name: str, level: int, text: str, **facts: Any) -> None:
-        if level < self._level:
+        if not events.is_shown(name, level, self._level):
             return
         line = {"ts": stamp(self._clock()), "level": level_name(level), "event": name}
         line |= {"text": tidy(text), **self._always, **tidy_facts(facts)}
@@ -97,7 +97,7 @@ class PrettyLog:
         self._started = clock()
 
     def event(self, name: str, level: int, text: str, **facts: Any) -> None:
-        if events.for_people(name, level) >= self._level:
+        if events.is_for_people(name, level, self._level):
             line = pretty(
                 self._clock(),
                 level,

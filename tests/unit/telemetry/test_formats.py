@@ -36,8 +36,9 @@ from chronicle.telemetry.formats import JsonLog, PrettyLog, summary
 from chronicle.telemetry.logging_bridge import LoggingBridge
 from chronicle.telemetry.redaction import KNOWN
 from chronicle.telemetry.safe_stream import SafeStream
+from chronicle_cli.log_levels import LogLevels
 from chronicle_cli.output import configure_logging, make_observer
-from chronicle_cli.settings import LogFormat, LogLevel
+from chronicle_cli.settings import LogFormat, Output
 
 ALWAYS = {"trigger": "my_crm:sync", "connector": "broker.test:5672/"}
 INJECTION = 'x\r\n\x1b[31m{"level":"critical"}\u202e'
@@ -274,7 +275,7 @@ def test_the_labels_of_a_transport_are_in_every_json_line() -> None:
     stream = io.StringIO()
     labels = {"mode": "stream", "stream": "orders"}
     lines = make_observer(
-        LogFormat.JSON, LogLevel.INFO, None, SafeStream(stream), "q", "my:sync", "host/0", labels
+        Output(LogFormat.JSON), SafeStream(stream), "", labels | {"trigger": "my:sync", "connector": "host/0"}
     )
     lines.event(events.READY, logging.INFO, "consuming")
     lines.settled([settlement()])
@@ -305,7 +306,7 @@ def fail() -> None:
 @pytest.mark.usefixtures("logging_as_before")
 def test_z4_everything_python_says_by_itself_goes_the_same_way() -> None:
     lines, stream = json_lines()
-    configure_logging(lines, LogLevel.INFO)
+    configure_logging(lines, LogLevels(), ("my_crm",))
     try:
         fail()
     except ValueError as error:
@@ -332,7 +333,7 @@ def test_z4_everything_python_says_by_itself_goes_the_same_way() -> None:
 @pytest.mark.usefixtures("logging_as_before")
 def test_z5_pika_never_shows_a_body_even_at_debug() -> None:
     lines, stream = json_lines(logging.DEBUG)
-    configure_logging(lines, LogLevel.DEBUG)
+    configure_logging(lines, LogLevels(logging.DEBUG, (("pika", logging.DEBUG),)))
     logging.getLogger("pika.channel").debug("body=%r", b"BODYCANARY")
     logging.getLogger("pika.connection").debug("opening")
     assert [line["text"] for line in read(stream)] == ["opening"]
@@ -368,6 +369,6 @@ def test_design_5_a_person_gets_the_live_view_and_a_pipe_gets_json(
     log_format: LogFormat, live: bool | None, stream: io.StringIO, environ: dict[str, str], kind: str
 ) -> None:
     observer = make_observer(
-        log_format, LogLevel.INFO, live, SafeStream(stream), "q", "s", "c", environ=environ
+        Output(log_format, live=live), SafeStream(stream), "a title", {}, environ=environ
     )
     assert type(observer).__name__ == kind

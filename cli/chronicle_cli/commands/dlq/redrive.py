@@ -20,13 +20,12 @@ from chronicle.errors import ChronicleError, NoSuchQueue, SettingError
 from chronicle.telemetry.counters import Counters
 from chronicle.transports.catalog import open_publisher, open_reader
 from chronicle.transports.seam import Reading
-from chronicle.workers.loader import load
 from chronicle_cli import options, report
 from chronicle_cli.commands.dlq import options as dlq_options
 from chronicle_cli.commands.dlq.options import Aim, Rate, aim_of
 from chronicle_cli.commands.dlq.summary import gone_meanwhile, interrupted, moved, stays, unseen
 from chronicle_cli.commands.dlq.view import counted
-from chronicle_cli.foreground import leave_now, observe, pipeline_of, run_to_end
+from chronicle_cli.foreground import leave_now, load_syncer, observe, pipeline_of, progress_of, run_to_end
 from chronicle_cli.given import typed
 from chronicle_cli.help import Command, Group, option, stack
 from chronicle_cli.params import POSITIVE
@@ -43,7 +42,8 @@ chronicle dlq redrive --queue cus.12.deliver --verify my_crm:sync --keys keys.js
 TRYING: Final = Policy(OnFailure.DEAD_LETTER, OnInvalid.DEAD_LETTER, OnException.FAIL, trial=True)
 MOVING: Final = ("also", "to", "rate", "max_redrives", "dry_run")
 VERIFYING: Final = ("app_dir", "concurrency", "schema", "keys", "sign_keys", "require_decryption",
-                    "normalize_events", "log_format", "log_level", "live", "drain_timeout")  # fmt: skip
+                    "normalize_events", "log_format", "log_level", "live", "progress",
+                    "drain_timeout")  # fmt: skip
 
 moving = stack(
     option(
@@ -175,7 +175,8 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     ctx.params["syncer"] = syncer
     settings = options.work_of(ctx, aim.where.prefetch)
     report.warn(*settings.warnings)
-    found = load(settings.syncer, settings.app_dir)
+    output = options.output_of(ctx)
+    found = load_syncer(settings, output)
     conditions: tuple[Condition, ...] = ctx.params["conditions"]
     # Those that do not match are held to the end and count against the prefetch.
     ahead = AHEAD if conditions else settings.prefetch
@@ -198,8 +199,9 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
         # A bounded run must end: a broker that goes away gets as long as one that was never there.
         Lifecycle(aim.startup_timeout, ctx.params["drain_timeout"], give_up_after=aim.startup_timeout),
         lambda counters: trial_failed(transport, counters, ctx.params["limit"]),
+        progress_of(output),
     )
-    observer = observe(options.output_of(ctx), aim.dead, found.name, transport)
+    observer = observe(output, aim.dead, found, transport, ends=True)
     try:
         ending = run_to_end(job, transport, observer)
     except NoSuchQueue:

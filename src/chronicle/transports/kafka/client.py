@@ -25,6 +25,7 @@ from chronicle.core.words import many
 from chronicle.errors import BrokerRefused, ChronicleError, ClientFailed
 from chronicle.transports.kafka.assignment import Assignment, Came, Part
 from chronicle.transports.kafka.commits import Commits
+from chronicle.transports.kafka.depth import DepthGauge
 from chronicle.transports.kafka.identity import Identity
 from chronicle.transports.kafka.letters import Letters
 from chronicle.transports.kafka.membership import Membership
@@ -62,6 +63,7 @@ class Client:
         self.ready: deque[Came] = deque()
         self.failed: ChronicleError | None = None
         self.away_since: float | None = None
+        self.gauge = DepthGauge(topic)
         self.reports = reports = Reports(notices, wake)
         self._topic = topic
         self._identity = identity
@@ -135,6 +137,8 @@ class Client:
             return
         self._commits.plan(self.consumer, now)
         held_back = self._hold_back(now) if self._assignment.holds_back else ()
+        if self.gauge.wanted:
+            self.gauge.look(self.consumer, self._assignment, now)
         if self.away_since is not None:
             self._probe(now)
         elif self._identity.changed(now):

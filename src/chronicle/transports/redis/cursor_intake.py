@@ -50,6 +50,7 @@ class CursorIntake:
         notices: deque[Notice],
     ) -> None:
         self.ready: deque[Delivery] = deque()
+        self.waiting: int | None = None  # unread, as of the last look
         self._keys = keys
         self._fields = choices.fields
         self._window = Window(prefetch)
@@ -156,6 +157,19 @@ class CursorIntake:
             self._hungry = True
         if answer is not None:
             self._count(*answer)
+        self.waiting = self._unread(answer)
+
+    def _unread(self, answer: Answer) -> int | None:
+        """How many entries wait, where Redis can tell."""
+        if answer is None:
+            return 0
+        newest, oldest, length, added, _ = answer
+        last = number(self._position.last)
+        if not oldest or number(newest) <= last:
+            return 0
+        if number(oldest) > last:
+            return int(length)
+        return None if self._counted is None else int(added) - self._counted
 
     def _go_back(self, newest: bytes) -> None:
         if newest in self._recent:

@@ -53,6 +53,7 @@ class PubSubTransport:
 
     away = 0.0
     unconfirmed = 0
+    depth = None  # nothing waits: whoever does not listen misses it
 
     def __init__(self, connector: Connector) -> None:
         self._address = address_of(connector.url, connector.extras)
