@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Final
 
+from chronicle.core.words import many
 from chronicle.errors import SettingError
 from chronicle.files import open_own
 from chronicle_cli.variables import PREFIX, unknown
@@ -53,7 +54,7 @@ def _left_out(names: Collection[str]) -> Iterator[str]:
     if not names:
         return
     shown = sorted(name for name in names if _SHOWN.fullmatch(name))
-    which = ", ".join(shown) or f"{len(names)} variable{'' if len(names) == 1 else 's'}"
+    which = ", ".join(shown) or many(len(names), "variable")
     yield (
         f"ignored {which}: not chronicle's; what your syncer needs from this file, name in {PREFIX}ENV_ALLOW "
         "or with --env-allow"

@@ -16,9 +16,10 @@ from chronicle.engine.signals import end_process, stop_on_signal
 from chronicle.telemetry.events import Observer
 from chronicle.telemetry.redaction import KNOWN
 from chronicle.transports.seam import Transport
+from chronicle.workers.loader import Syncer, load
 from chronicle_cli import report
-from chronicle_cli.output import configure_logging, make_observer
-from chronicle_cli.settings import Output, Work
+from chronicle_cli.output import configure_logging, logs_json, make_log, make_observer, shows_live
+from chronicle_cli.settings import Output, Work, package_of
 
 FLUSHING: Final = 2.0  # seconds
 
@@ -42,20 +43,32 @@ def pipeline_of(work: Work, policy: Policy) -> Pipeline:
     )
 
 
-def observe(output: Output, queue: str, syncer: str, transport: Transport) -> Observer:
-    """The observer that shows or logs what happens; from here on Python's own logging goes through it."""
-    observer = make_observer(
-        output.log_format,
-        output.log_level,
-        output.live,
-        report.stderr(),
-        queue,
-        syncer,
-        transport.place,
-        transport.promises.labels,
-    )
-    configure_logging(observer, output.log_level)
+def load_syncer(work: Work, output: Output) -> Syncer:
+    """Find the syncer; what its module logs while it is imported goes where the run's lines will go."""
+    configure_logging(make_log(output, report.stderr(), {}), output.log_levels, (package_of(work.syncer),))
+    return load(work.syncer, work.app_dir)
+
+
+def observe(
+    output: Output, queue: str, syncer: Syncer, transport: Transport, *, ends: bool = False
+) -> Observer:
+    """The observer that shows or logs what happens; from here on Python's own logging goes through it.
+
+    Every JSON line says what runs (`trigger`) and where it listens (`connector`), and has the transport's
+    labels. `ends` when the run is to empty the queue.
+    """
+    sink, place = report.stderr(), transport.place
+    always = {**transport.promises.labels, "trigger": syncer.name, "connector": place}
+    report.speak_json(logs_json(output, sink), always)
+    observer = make_observer(output, sink, f"{syncer.name} ← {queue} at {place}", always, ends=ends)
+    packages = package_of(syncer.name), str(getattr(syncer.target, "__module__", "")).partition(".")[0]
+    configure_logging(observer, output.log_levels, packages)
     return observer
+
+
+def progress_of(output: Output) -> float:
+    """How often a run logs its progress, in seconds; a live view shows it all the time, without a line."""
+    return float("inf") if shows_live(output, report.stderr()) else output.progress
 
 
 def run(

@@ -11,18 +11,18 @@ from __future__ import annotations
 import atexit
 import logging
 import sys
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import time
 from typing import Any, Final
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
 from chronicle.core.settlement import Settlement
+from chronicle.core.units import roughly
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.formats import (
@@ -36,10 +36,12 @@ from chronicle.telemetry.formats import (
 )
 from chronicle.telemetry.left_sealed import total
 from chronicle.telemetry.safe_stream import SafeStream
-from chronicle_cli.terminal import console_on
+from chronicle_cli.pace import Pace, bar, sparkline
+from chronicle_cli.terminal import console_on, has_unicode
 
 EVERY: Final = 1 / 8  # seconds between redraws
-WINDOW: Final = 5.0  # seconds that count as "now"
+MARGIN: Final = 9  # columns for the names of rows
+GAP: Final = 3  # columns between two facts
 LINES_PER_DRAWING: Final = 20
 REASONS_KEPT: Final = 200
 REASONS_SHOWN: Final = 5
@@ -48,10 +50,10 @@ AT_WORK: Final = {events.READY: True, events.LOST: False, events.RETRY: False, e
 _STYLES: Final = ((logging.ERROR, "red"), (logging.WARNING, "yellow"), (logging.INFO, ""))
 
 
-def make_live_view(sink: SafeStream, level: int, title: str, *, color: bool) -> LiveView:
-    """The view on a terminal."""
+def make_live_view(sink: SafeStream, level: int, title: str, *, color: bool, ends: bool = False) -> LiveView:
+    """The view on a terminal; `ends` when the run is to empty the queue."""
     console = console_on(sink, force_terminal=True, no_color=not color, highlight=False, markup=False)
-    return LiveView(sink, console, level, title)
+    return LiveView(sink, console, level, title, ends=ends)
 
 
 class LiveView:
@@ -64,6 +66,7 @@ class LiveView:
         level: int,
         title: str,
         *,
+        ends: bool = False,
         clock: Callable[[], float] = time,
     ) -> None:
         self._sink = sink
@@ -71,10 +74,12 @@ class LiveView:
         self._level = level
         self._title = str(tidy(title))
         self._clock = clock
+        self._ends = ends
         self._state = ""
         self._at_work = False
         self._started = self._drawn = clock()
-        self._samples: deque[tuple[float, int]] = deque([(self._started, 0)])
+        self._pace = Pace(self._started)
+        self._plain = not has_unicode(console.encoding)
         self._reasons: OrderedDict[str, int] = OrderedDict()
         self._budget = LINES_PER_DRAWING
         self._skipped = 0
@@ -97,7 +102,7 @@ class LiveView:
         if name == events.READY and not self._live.is_started:
             # Not earlier: until then a refusal may end the run with a single line.
             self._live.start()
-        if events.for_people(name, level) >= self._level:
+        if events.is_for_people(name, level, self._level):
             tidied = tidy_facts(facts)
             self._print([self._line(level, str(tidy(text)) or name, tidied)])
 
@@ -126,9 +131,7 @@ class LiveView:
         own_up(self, self._sink.take_untold())
         self._tell_skipped()
         self._budget = LINES_PER_DRAWING
-        self._samples.append((now, counters.handled))
-        while len(self._samples) > 2 and now - self._samples[0][0] > WINDOW:
-            self._samples.popleft()
+        self._pace.sample(now, counters)
         if self._live.is_started and not self._sink.is_behind:
             self._live.update(self.drawing(counters, now), refresh=True)
 
@@ -142,13 +145,8 @@ class LiveView:
 
     def drawing(self, counters: Counters, now: float) -> Group:
         """The view as it is now."""
-        (then, before), (_, after) = self._samples[0], self._samples[-1]
-        rate = (after - before) / (now - then) if now > then else 0.0
         uptime = max(now - self._started, 0.001)
-        numbers = Table.grid(padding=(0, 2))
-        numbers.add_row("rate", f"{rate:,.0f}/s now", f"{counters.handled / uptime:,.0f}/s on average")
-        numbers.add_row("work", f"{counters.inflight:,} in flight", f"{counters.queued:,} waiting at start")
-        numbers.add_row("done", f"{counters.ack:,} acked", f"{counters.received:,} received")
+        state = f"{self._state or 'starting'} · up {_clock_of(uptime)}"
         trouble = {
             "requeued": counters.requeued,
             "retried": counters.retried,
@@ -161,16 +159,52 @@ class LiveView:
             "reconnects": counters.reconnects,
         }
         told = "  ".join(f"{count:,} {name}" for name, count in trouble.items() if count) or "none"
-        state = f"{self._state or 'starting'} · up {_clock_of(uptime)}"
         return Group(
             Rule(style="dim"),
             Text(self._title, style="bold", no_wrap=True, overflow="ellipsis"),
             Text(state, style="green" if self._at_work else "yellow", no_wrap=True),
-            numbers,
+            *self._numbers(counters, uptime),
+            *([self._row("brake", counters.brake, style="yellow")] if counters.brake else []),
             Text(f"trouble  {told}", style="" if told == "none" else "yellow"),
             *([Text(sealed, style="yellow")] if (sealed := total(counters.sealed)) else []),
             *self._failures(),
         )
+
+    def _numbers(self, counters: Counters, uptime: float) -> Iterator[Text]:
+        """How fast it is, what is in work, what waits, and what is done."""
+        history = sparkline(self._pace.history, plain=self._plain)
+        average = f"{counters.handled / uptime:,.0f}/s on average"
+        yield self._row("rate", f"{self._pace.rate:,.0f}/s now", average, history)
+        oldest = f"the oldest for {roughly(counters.oldest)}" if counters.oldest else ""
+        yield self._row("work", f"{counters.inflight:,} in flight", oldest)
+        if counters.depth is None:
+            yield self._row("queue", f"{counters.queued:,} waiting at start")
+        else:
+            yield self._row("queue", f"{counters.depth:,} waiting now", f"{counters.queued:,} at start")
+        yield self._row("done", f"{counters.ack:,} acked", f"{counters.received:,} received")
+        if counters.depth or (counters.depth is not None and self._ends):
+            yield self._bar(counters)
+
+    def _bar(self, counters: Counters) -> Text:
+        """How much of all that has come and waits is done, and how long the rest takes."""
+        done = counters.handled - counters.requeued - counters.retried
+        everything = done + (counters.depth or 0) + counters.inflight
+        share = done / everything if everything else 1.0
+        words = f"{int(share * 100):>3} %"
+        if (left := self._pace.seconds_left) is not None:
+            words += f"  about {roughly(max(left, 1.0)).replace('1.0s', '1s')} left"
+        elif self._pace.shrinking < 0:
+            words += f"  growing by {-self._pace.shrinking:,.1f}/s"
+        width = max(4, min(40, self._console.width - MARGIN - len(words) - GAP))
+        return self._row("left", bar(share, width, plain=self._plain), words)
+
+    def _row(self, name: str, *parts: str, style: str = "") -> Text:
+        """A row of facts, the last of them left out where the terminal is narrow."""
+        row = f"{name:<{MARGIN}}{parts[0]}"
+        for part in filter(None, parts[1:]):
+            if len(row) + GAP + len(part) <= self._console.width:
+                row += " " * GAP + part
+        return Text(row, style=style, no_wrap=True, overflow="ellipsis")
 
     def _failures(self) -> list[Text]:
         """The latest reasons, newest last, each with its count."""

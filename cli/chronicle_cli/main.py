@@ -22,6 +22,7 @@ from chronicle.errors import BrokerError, ChronicleError, OperatorError, SyncerE
 from chronicle_cli import report
 from chronicle_cli.dotenv_file import load_env
 from chronicle_cli.help import write_examples
+from chronicle_cli.log_mode import says_json
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "consume": ("chronicle_cli.commands.consume:command", "Run a syncer over a queue."),
@@ -107,14 +108,17 @@ class LazyGroup(click.Group):
     show_envvar=True,
     help="Also take this variable from the file; repeatable. Without it, only CHRONICLE_… and PROCA_… are.",
 )
-def cli(env_file: str | None, env_allow: tuple[str, ...]) -> None:
+@click.pass_obj
+def cli(args: Sequence[str] | None, /, env_file: str | None, env_allow: tuple[str, ...]) -> None:
     """Run your function over a message queue, safely.
 
     Every option can also be set as a variable CHRONICLE_…, in the environment or in .env in this folder; a
     flag overrides the environment, which overrides .env. proca's own PROCA_… variables come last. The file
     must be yours, with mode 600.
     """
-    report.warn(*load_env(env_file, os.environ, env_allow))
+    warnings = load_env(env_file, os.environ, env_allow)
+    _choose_words(args or ())  # the file may say how to log
+    report.warn(*warnings)
 
 
 def main() -> None:
@@ -157,8 +161,9 @@ def _do_not_linger(code: int) -> None:
 
 def run(args: Sequence[str]) -> int:
     """Run the command line; the exit code (X6)."""
+    _choose_words(args)
     try:
-        code = cli.main(args=list(args), prog_name="chronicle", standalone_mode=False)
+        code = cli.main(args=list(args), prog_name="chronicle", standalone_mode=False, obj=args)
         _flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
@@ -178,6 +183,11 @@ def run(args: Sequence[str]) -> int:
         return 1
     except Exception as error:
         return _broken(error)
+
+
+def _choose_words(args: Sequence[str]) -> None:
+    """Decide whether what this command says on stderr is JSON."""
+    report.speak_json(says_json(args, os.environ, lambda: report.stderr().is_terminal))
 
 
 def _flush() -> None:
@@ -201,19 +211,19 @@ def _misused(error: click.ClickException) -> int:
         error.show()
         return 2
     where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "chronicle"
-    report.problem(" ".join(error.format_message().split()), f"see {where} --help")
+    report.problem(" ".join(error.format_message().split()), f"see {where} --help", exit_code=2)
     return 2
 
 
 def _failed(error: ChronicleError) -> int:
     """One of chronicle's own errors; the tree in errors.py gives its exit code."""
     if isinstance(error, OperatorError):
-        if isinstance(error, SyncerError) and error.trace:
-            report.trace(error.trace)
-        report.problem(error.problem, error.remedy)
+        trace = error.trace if isinstance(error, SyncerError) else ""
+        report.problem(error.problem, error.remedy, trace=trace, exit_code=2)
         return 2
-    report.problem(str(error))
-    return 3 if isinstance(error, BrokerError) else 1
+    code = 3 if isinstance(error, BrokerError) else 1
+    report.problem(str(error), exit_code=code)
+    return code
 
 
 def _broken(error: BaseException) -> int:
@@ -221,6 +231,8 @@ def _broken(error: BaseException) -> int:
     from chronicle.telemetry.redaction import trace_of
 
     nothing: Any = None
-    report.trace(trace_of(error, nothing))
-    report.problem("this is a bug in chronicle itself", "please report it with the lines above")
+    trace = trace_of(error, nothing)
+    report.problem(
+        "this is a bug in chronicle itself", "please report it with its traceback", trace=trace, exit_code=1
+    )
     return 1

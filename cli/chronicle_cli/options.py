@@ -32,6 +32,7 @@ from chronicle_cli.params import (
     FACTOR,
     FAILURE,
     KEY_VALUE,
+    LOG_LEVELS,
     ORDER,
     POSITIVE,
     SIZE,
@@ -41,7 +42,6 @@ from chronicle_cli.params import (
 )
 from chronicle_cli.settings import (
     LogFormat,
-    LogLevel,
     Output,
     Where,
     Work,
@@ -254,15 +254,22 @@ log_format = _choice(
     Group.OUTPUT, "--log-format", LogFormat, default=LogFormat.AUTO, envvar="CHRONICLE_LOG_FORMAT",
     help="auto: pretty in a terminal, one JSON object per line elsewhere.",
 )  # fmt: skip
-log_level = _choice(
-    Group.OUTPUT, "--log-level", LogLevel, default=LogLevel.INFO, envvar="CHRONICLE_LOG_LEVEL",
-    help="The lowest severity to log.",
+log_level = option(
+    Group.OUTPUT, "--log-level", type=LOG_LEVELS, metavar=LOG_LEVELS.metavar, default="info",
+    envvar="CHRONICLE_LOG_LEVEL",
+    help="The lowest severity to log, of chronicle and your syncer. Other libraries log warnings, unless you "
+    "name them: info,httpx=info. root=debug is for all that are not named.",
 )  # fmt: skip
 live = option(
     Group.OUTPUT, "--live/--no-live", default=None, envvar="CHRONICLE_LIVE",
     help="Show the live view.  [default: in a terminal]",
 )  # fmt: skip
-output = stack(log_format, log_level, live)
+progress = option(
+    Group.OUTPUT, "--progress", type=DURATION, default="1m", metavar="DURATION",
+    envvar="CHRONICLE_PROGRESS",
+    help="How often to log rates, what waits and what is in work, where there is no live view. 0: never.",
+)  # fmt: skip
+output = stack(log_format, log_level, live, progress)
 
 capture = option(
     Group.OUTPUT, "--capture", metavar="FILE", envvar="CHRONICLE_CAPTURE",
@@ -363,4 +370,5 @@ def lifecycle_of(ctx: click.Context, usual: Backoff) -> Lifecycle:
 
 def output_of(ctx: click.Context) -> Output:
     """How the run is shown."""
-    return Output(ctx.params["log_format"], ctx.params["log_level"], ctx.params["live"])
+    values = ctx.params
+    return Output(values["log_format"], values["log_level"], values["live"], values["progress"])

@@ -19,6 +19,7 @@ from chronicle.core.order import ORDER_FORMS, parse_order
 from chronicle.core.policy import FAILURE_FORMS, OnFailure, parse_on_failure
 from chronicle.core.rate_limit import parse_rate
 from chronicle.core.units import parse_duration, parse_size
+from chronicle_cli.log_levels import LEVELS, LogLevels, parse_levels
 
 Member = TypeVar("Member", bound=StrEnum)
 
@@ -205,6 +206,22 @@ class Ordering(click.ParamType[str]):
         return str(value)
 
 
+class Levels(click.ParamType[LogLevels]):
+    """The level of chronicle's own lines, and of other loggers by their names."""
+
+    name = "levels"
+    metavar = f"[{'|'.join(LEVELS)}][,LOGGER=LEVEL…]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> LogLevels:
+        if isinstance(value, LogLevels):
+            return value
+        try:
+            return parse_levels(str(value))
+        except ValueError as error:
+            takes, _, meant = str(error).partition("; ")
+            refuse(takes, str(value), param, ctx, meant)
+
+
 class KeyValue(click.ParamType[tuple[str, str]]):
     """A pair written KEY=VALUE. The value may be a secret and is never repeated."""
 
@@ -222,11 +239,15 @@ class KeyValue(click.ParamType[tuple[str, str]]):
 
 
 def refuse(
-    takes: str, given: str | None, param: click.Parameter | None, ctx: click.Context | None
+    takes: str,
+    given: str | None,
+    param: click.Parameter | None,
+    ctx: click.Context | None,
+    meant: str = "",
 ) -> NoReturn:
-    """Say in one line what an option takes and what it got."""
+    """Say in one line what an option takes and what it got, and perhaps what was meant."""
     quoted = "" if given is None else f", not {given[:40]!r}"
-    raise click.UsageError(f"{spelled(param, ctx)} takes {takes}{quoted}", ctx)
+    raise click.UsageError(f"{spelled(param, ctx)} takes {takes}{quoted}{meant and f'; {meant}'}", ctx)
 
 
 def spelled(param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -254,3 +275,4 @@ SIZE = Size()
 FAILURE = Failure()
 ORDER = Ordering()
 KEY_VALUE = KeyValue()
+LOG_LEVELS = Levels()

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 from chronicle.captures.sources import Found
 from chronicle.core.account import kind_of
 from chronicle.core.delivery import Delivery
-from chronicle.core.outcome import Action, Asked, Synced
+from chronicle.core.outcome import Action, Synced, is_drop
 from chronicle.core.settlement import Settlement
-from chronicle.errors import Drop
+from chronicle.core.words import many, noun
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer, label
 
@@ -86,16 +86,21 @@ class ReplayReport:
         self._behind.close(counters)
 
 
+def failures_in(tally: ReplayReport) -> str:
+    """Why a replay has failed, if it has."""
+    return f"{many(tally.failed, 'message')} failed" if tally.failed else ""
+
+
 def is_good(settlement: Settlement) -> bool:
     """The syncer said True, or dropped the message on purpose."""
-    outcome = settlement.outcome
-    return isinstance(outcome, Synced) or (isinstance(outcome, Asked) and isinstance(outcome.ask, Drop))
+    return isinstance(settlement.outcome, Synced) or is_drop(settlement.outcome)
 
 
 def table(tally: ReplayReport) -> list[str]:
     """The outcomes, and the failures by name."""
     rows = [f"{count:>8}  {words}" for words, count in tally.counts.most_common()]
-    lines = [f"{tally.counts.total():>8}  messages", *rows]
+    total = tally.counts.total()
+    lines = [f"{total:>8}  {noun(total, 'message')}", *rows]
     lines += [""] if tally.failures else []
     for settlement in tally.failures:
         where = _named(settlement.delivery.handle, settlement.action_id)
@@ -115,7 +120,7 @@ def comparison(
     """Both syncers' outcomes side by side, and the messages that changed by name."""
     heads = [label(name) for name in names]
     widths = [max(8, len(head)) for head in heads]
-    lines = [f"{len(old.ends):>8}  messages, {len(places)} changed", ""]
+    lines = [f"{len(old.ends):>8}  {noun(len(old.ends), 'message')}, {len(places)} changed", ""]
     lines.append("  ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
     for words in dict.fromkeys((*old.counts, *new.counts)):
         numbers = zip((old.counts[words], new.counts[words]), widths, strict=True)

@@ -2,22 +2,28 @@
 
 Rule 1 (Z10): no line has control characters in it, wherever its words come from.
 Rule 2 (Z4): what goes to stderr is redacted and capped, too.
-Rule 3: one problem is one line; the remedy is the next.
+Rule 3: one problem is one line; the remedy is the next. Where a run logs JSON, both are fields of one line,
+        and every other line is JSON as well.
 Rule 4: nothing waits for a reader of stderr; everything goes there through one stream, in order.
 """
 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
+    from chronicle.telemetry.formats import JsonLog
     from chronicle.telemetry.safe_stream import SafeStream
+
+_json: JsonLog | None = None  # what speaks for a command whose log is JSON
 
 
 @cache
@@ -28,6 +34,17 @@ def stderr() -> SafeStream:
     sink = SafeStream(sys.stderr)
     atexit.register(sink.finish)
     return sink
+
+
+def speak_json(yes: bool, always: Mapping[str, str] | None = None) -> None:
+    """Say everything on stderr as JSON lines from now on, each with the facts of `always`; or no longer."""
+    global _json
+    if not yes:
+        _json = None
+        return
+    from chronicle.telemetry.formats import JsonLog
+
+    _json = JsonLog(stderr(), logging.INFO, always or {})
 
 
 def say(*lines: str) -> None:
@@ -45,8 +62,16 @@ def data(json: bytes) -> None:
     click.echo(clean_json(json.decode()).encode())  # bytes: JSON is UTF-8, whatever the terminal's locale is
 
 
-def problem(text: str, remedy: str = "") -> None:
-    """One red line about what is wrong, and one about what to do."""
+def problem(text: str, remedy: str = "", *, trace: str = "", **facts: int) -> None:
+    """One red line about what is wrong, and one about what to do; before it a traceback, already masked."""
+    if _json is not None:
+        from chronicle.telemetry import events
+
+        told = {name: words for name, words in (("remedy", remedy), ("trace", trace)) if words}
+        _json.event(events.COMMAND_FAILED, logging.ERROR, text, **told, **facts)
+        return
+    for line in trace.rstrip().splitlines():
+        _say(line)
     _say(f"chronicle: {text}", "red")
     if remedy:
         _say(f"  remedy: {remedy}")
@@ -55,27 +80,33 @@ def problem(text: str, remedy: str = "") -> None:
 def warn(*texts: str) -> None:
     """One yellow line for each thing the operator should know that does not stop the command."""
     for text in texts:
-        _say(f"chronicle: warning: {text}", "yellow")
+        if _json is not None:
+            from chronicle.telemetry import events
+
+            _json.event(events.COMMAND_WARNING, logging.WARNING, text)
+        else:
+            _say(f"chronicle: warning: {text}", "yellow")
 
 
 def note(text: str) -> None:
     """A line of information besides the actual output."""
-    if text:
+    if text and _json is not None:
+        from chronicle.telemetry import events
+
+        _json.event(events.COMMAND_NOTE, logging.INFO, text)
+    elif text:
         _say(f"chronicle: {text}")
 
 
 def last_words(text: str) -> None:
     """Printed before a second signal ends the process; a live view or progress bar has hidden the cursor."""
-    if stderr().is_terminal:
+    if stderr().is_terminal and _json is None:
         stderr().write(b"\x1b[?25h\n")
-    note(f"second signal: {text}")
+    if _json is not None:
+        warn(f"second signal: {text}")
+    else:
+        note(f"second signal: {text}")
     stderr().finish()
-
-
-def trace(text: str) -> None:
-    """A traceback, already masked, line by line."""
-    for line in text.rstrip().splitlines():
-        _say(line)
 
 
 def _say(text: str, color: str | None = None) -> None:

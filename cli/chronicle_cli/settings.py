@@ -23,6 +23,7 @@ from chronicle.transports.broker import Broker
 from chronicle.transports.catalog import broker_of, scheme_of
 from chronicle.transports.seam import Connector, Tls
 from chronicle.workers.loader import is_file
+from chronicle_cli.log_levels import LogLevels
 
 LONGEST_WAIT: Final = 49 * 86400.0  # seconds; RabbitMQ counts a TTL's milliseconds in 32 bits
 MAX_PREFETCH: Final = 65535  # AMQP's maximum; zero would mean no limit
@@ -34,15 +35,6 @@ class LogFormat(StrEnum):
     AUTO = "auto"
     PRETTY = "pretty"
     JSON = "json"
-
-
-class LogLevel(StrEnum):
-    """The lowest severity a run logs."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +78,9 @@ class Output:
     """How a run is shown; `live` is None if it was not set."""
 
     log_format: LogFormat = LogFormat.AUTO
-    log_level: LogLevel = LogLevel.INFO
+    log_levels: LogLevels = field(default_factory=LogLevels)
     live: bool | None = None
+    progress: float = 0.0  # seconds between two lines about it; 0: none
 
 
 def check_where(
@@ -215,10 +208,10 @@ def check_backoff(
 
 def consumer_tag(hostname: str, tag: str | None, syncer: str | None = None) -> str:
     """R-004-8: `<hostname>.<tag or package>`, so that the broker's own tools show who consumes."""
-    return f"{hostname}.{tag or _package_of(syncer or '') or 'chronicle'}"
+    return f"{hostname}.{tag or package_of(syncer or '') or 'chronicle'}"
 
 
-def _package_of(syncer: str) -> str:
+def package_of(syncer: str) -> str:
     """The top-level package of `module:name`, or the name of the file; empty when it makes no tag."""
     place = syncer.rpartition(":")[0]
     name = PurePath(place).stem if is_file(place) else place.partition(".")[0]

@@ -158,7 +158,7 @@ def test_only_failed(folder: Path) -> None:
     assert said.out.splitlines()[:2] == ["       9  messages", "       9  failed, dead-letter"]
     mixed = replay(folder, "--only-failed", "c.jsonl", "m.jsonl")
     assert mixed.out == said.out
-    assert "skipped 30 messages that do not record their outcome" in mixed.err
+    assert "skipped 30 messages without a recorded outcome" in mixed.err
     fixed = run(
         "replay", "--syncer", "s.py:other", *QUIET, "--only-failed", "c.jsonl",
         "--dead-letters", "still.jsonl", cwd=folder,

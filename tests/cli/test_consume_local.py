@@ -214,7 +214,9 @@ class TestSignals:
         process.wait_for_line("consumer.stopping")
         process.signal(number)
         assert process.wait() == code
-        assert "chronicle: second signal: unfinished messages go back" in process.stderr
+        last = process.lines()[-1]
+        assert (last["event"], last["level"]) == ("command.warning", "warning")
+        assert last["text"].startswith("second signal: unfinished messages go back")
         assert len(waiting(tmp_path)) == 3
 
     def test_D_11_the_drain_deadline_has_its_own_code(

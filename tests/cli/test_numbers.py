@@ -56,7 +56,7 @@ def test_all_number_options_are_here() -> None:
     assert {param.opts[0] for param in NUMBERS} == {
         "--concurrency", "--prefetch", "--max-body", "--max-retries", "--max-messages", "--max-time",
         "--idle-timeout", "--startup-timeout", "--drain-timeout", "--reconnect-initial", "--reconnect-max",
-        "--reconnect-multiplier", "--give-up-after",
+        "--reconnect-multiplier", "--give-up-after", "--progress",
     }  # fmt: skip
 
 

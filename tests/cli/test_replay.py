@@ -77,7 +77,7 @@ class TestSources:
         (tmp_path / "one.json").write_text(json.dumps(told("yes"), indent=2))
         said = replay(tmp_path, "one.json")
         assert said.code == 0
-        assert numbers(said) == {"messages": 1, "synced, ack": 1}
+        assert numbers(said) == {"message": 1, "synced, ack": 1}
 
     def test_json_lines_and_a_folder_in_the_order_of_their_names(self, tmp_path: Path) -> None:
         folder = tmp_path / "messages"
@@ -176,7 +176,7 @@ class TestVerdicts:
         write_lines(tmp_path / "m.jsonl", "yes")
         said = run("replay", "--syncer", "crm:sync", "m.jsonl", cwd=tmp_path)
         assert said.code == 1
-        assert numbers(said) == {"messages": 1, "invalid, dead-letter": 1}
+        assert numbers(said) == {"message": 1, "invalid, dead-letter": 1}
 
 
 class TestDeadLetters:

@@ -28,17 +28,43 @@ TIMEOUT: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a finished command printed, and its exit code."""
+    """What a finished command printed, and its exit code.
+
+    `err` has the command's own words (problems, remedies, warnings, notes) as a person at a terminal reads
+    them, also where they were JSON (`raw`).
+    """
 
     code: int
     out: str
-    err: str
+    raw: str
+
+    @property
+    def err(self) -> str:
+        return "".join(map(_for_people, self.raw.splitlines(keepends=True)))
 
     @property
     def problems(self) -> list[str]:
         """The lines about what is wrong: not remedies, not warnings."""
         lines = [line for line in self.err.splitlines() if line.startswith("chronicle: ")]
         return [line for line in lines if not line.startswith("chronicle: warning: ")]
+
+
+def _for_people(line: str) -> str:
+    """A line of stderr; one of a command's own, as it is at a terminal."""
+    if not line.startswith('{"ts":'):
+        return line
+    said = json.loads(line)
+    text, remedy = said.get("text"), said.get("remedy")
+    match said["event"]:
+        case "command.failed":
+            told = [*said.get("trace", "").splitlines(), f"chronicle: {text}"]
+            told += [f"  remedy: {remedy}"] if remedy else []
+            return "".join(f"{row}\n" for row in told)
+        case "command.warning":
+            return f"chronicle: warning: {text}\n"
+        case "command.note":
+            return f"chronicle: {text}\n"
+    return line
 
 
 def run(

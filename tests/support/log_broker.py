@@ -56,6 +56,10 @@ class LogBroker:
         self._handle = 0
         self.publish(*lanes)
 
+    @property
+    def depth(self) -> int | None:
+        return len(self.waiting)
+
     def publish(self, *lanes: str) -> None:
         for lane in lanes:
             self.waiting.append(len(self.lanes))

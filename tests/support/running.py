@@ -11,7 +11,7 @@ from typing import Any, Final
 from chronicle.core.pipeline import Pipeline, Schema
 from chronicle.core.policy import Policy
 from chronicle.core.settlement import Settlement
-from chronicle.engine.job import Bounds, Ending, Job, Lifecycle, Limits
+from chronicle.engine.job import Bounds, Ending, Job, Lifecycle, Limits, no_objection
 from chronicle.engine.runner import Runner
 from chronicle.telemetry.counters import Counters
 from chronicle.transports.seam import Transport
@@ -62,6 +62,7 @@ class Running:
         bounds: Bounds | None = None,
         lifecycle: Lifecycle | None = None,
         limits: Limits | None = None,
+        objection: Callable[[Counters], str] = no_objection,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.notebook = Notebook()
@@ -74,6 +75,7 @@ class Running:
             bounds or Bounds(),
             lifecycle or Lifecycle(),
             limits or Limits(),
+            objection,
         )
         self.runner = Runner(self.job, transport, self.notebook, clock=clock)
         self._ending: Ending | None = None

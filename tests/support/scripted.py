@@ -61,6 +61,10 @@ class ScriptedTransport:
     away = 0.0
     unconfirmed = 0
 
+    @property
+    def depth(self) -> int | None:
+        return len(self.queue)
+
     def __init__(self, *bodies: bytes, promises: Promises = PROMISES) -> None:
         self.promises = promises
         self.machine = Machine(EMBEDDED, Embedded.CLOSED)

@@ -10,13 +10,14 @@ import click
 
 from chronicle.captures.file import CaptureFile, open_capture
 from chronicle.captures.snapshot import Copied, Snapshot
+from chronicle.core.words import many
 from chronicle.engine.job import Exit
 from chronicle.engine.signals import stop_on_signal
 from chronicle.errors import ChronicleError
 from chronicle_cli import options, report
 from chronicle_cli.broker_options import own_options
-from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Command, Group, option
+from chronicle_cli.log_levels import quiet_clients
 from chronicle_cli.params import POSITIVE
 from chronicle_cli.passphrase import PassphraseSource
 from chronicle_cli.progress import progress
@@ -102,12 +103,12 @@ def give_up(capture: CaptureFile, file: str, queue: str) -> None:
         if not capture.count:
             os.unlink(file)
             return
-    report.note(f"{file} is incomplete: it has {capture.count} messages; all are still in {queue}")
+    report.note(f"{file} is incomplete: it has {many(capture.count, 'message')}; all are still in {queue}")
 
 
 def told(copied: Copied, file: str, queue: str) -> int:
     """Say what is in the file; the exit code."""
-    report.say(f"{copied.count} messages of {queue} copied to {file}; all are still in the queue")
+    report.say(f"{many(copied.count, 'message')} of {queue} copied to {file}; all are still in the queue")
     if copied.stopped:
         report.problem("interrupted: the file is incomplete")
         return Exit.RETURNED

@@ -16,10 +16,9 @@ from chronicle.telemetry.events import Observer
 from chronicle.transports.broker import Broker
 from chronicle.transports.catalog import open_transport
 from chronicle.transports.seam import Connector, Transport, needed_by, refuse_what_it_cannot
-from chronicle.workers.loader import load
 from chronicle_cli import limit_options, options, report, topology_options
 from chronicle_cli.broker_options import own_options
-from chronicle_cli.foreground import observe, pipeline_of, run
+from chronicle_cli.foreground import load_syncer, observe, pipeline_of, progress_of, run
 from chronicle_cli.given import typed
 from chronicle_cli.help import Command
 
@@ -69,7 +68,8 @@ def command(ctx: click.Context, /, **_: object) -> int:
     declared = topology_options.declared_of(ctx, policy)
     report.warn(*where.warnings, *work.warnings, *topology_options.oddities(ctx, where, declared))
 
-    syncer = load(work.syncer, work.app_dir)
+    output = options.output_of(ctx)
+    syncer = load_syncer(work, output)
     delays = policy.retry_delays if policy.on_failure is OnFailure.RETRY else ()
     connector = replace(
         where.connector(work.prefetch),
@@ -93,8 +93,9 @@ def command(ctx: click.Context, /, **_: object) -> int:
         bounds,
         options.lifecycle_of(ctx, transport.promises.backoff),
         limit_options.limits_of(ctx),
+        progress=progress_of(output),
     )
-    observer = observe(options.output_of(ctx), where.queue, syncer.name, transport)
+    observer = observe(output, where.queue, syncer, transport, ends=bounds.until_empty)
     return captured(ctx, job, transport, observer)
 
 
@@ -122,9 +123,10 @@ def captured(ctx: click.Context, job: Job, transport: Transport, observer: Obser
     secrets = PassphraseSource(os.environ, encrypt=ctx.params["encrypt"])
     file = open_capture(path, secrets.for_writing, tell=report.warn)
     capturing = Recorder(observer, file, path)
+    job = replace(job, objection=capturing.objection)
     try:
         code = run(job, transport, capturing, capturing.attach)
     finally:
         with suppress(OSError):
             file.close()
-    return code or (Exit.FATAL if capturing.failed else Exit.DONE)
+    return code or (Exit.FATAL if capturing.failed else Exit.DONE)  # it may have failed with its last line

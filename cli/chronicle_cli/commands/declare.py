@@ -14,8 +14,8 @@ from chronicle.engine.reconnect import reach
 from chronicle.transports.catalog import declare_topology, planned_topology
 from chronicle_cli import options, report, topology_options
 from chronicle_cli.broker_options import own_options
-from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Command, Group, option
+from chronicle_cli.log_levels import quiet_clients
 
 EXAMPLES: Final = """
 chronicle declare --url amqp://me@localhost/ --queue orders --exchange shop --routing-key 'order.*'

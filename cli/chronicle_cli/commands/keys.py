@@ -13,6 +13,7 @@ import click
 from chronicle.captures.sources import read_messages
 from chronicle.core.body import parse
 from chronicle.core.encryption import MAX_HEADER, is_encrypted
+from chronicle.core.words import many
 from chronicle.engine.job import Exit
 from chronicle.errors import CannotDecrypt, InvalidMessage, KeyStoreError, SettingError, UnknownSigner
 from chronicle.proca.keystore import SHOWN, KeyStore, add_key, change_lock
@@ -169,7 +170,7 @@ def refuse_text(file: str) -> None:
 
 
 def keys_of(count: int) -> str:
-    return f"{count} key{'' if count == 1 else 's'}"
+    return many(count, "key")
 
 
 def can_open(path: str, keys: KeyStore, secrets: PassphraseSource) -> int:

@@ -13,6 +13,7 @@ import click
 from chronicle.captures.sources import STDIN, read_messages
 from chronicle.core.body import parse
 from chronicle.core.delivery import Delivery
+from chronicle.core.words import many
 from chronicle.engine.job import Exit
 from chronicle.engine.publication import Publication, in_batches, reached
 from chronicle.errors import (
@@ -25,8 +26,8 @@ from chronicle.errors import (
 )
 from chronicle_cli import options, report
 from chronicle_cli.broker_options import own_options
-from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Command, Group, option
+from chronicle_cli.log_levels import quiet_clients
 from chronicle_cli.params import POSITIVE
 from chronicle_cli.passphrase import PassphraseSource
 from chronicle_cli.progress import progress
@@ -112,7 +113,7 @@ def stopped_by(error: ChronicleError) -> Exit:
 
 
 def counted(number: int) -> str:
-    return f"{number} message{'' if number == 1 else 's'}"
+    return many(number, "message")
 
 
 def counted_with_bad(messages: Iterator[Delivery]) -> str:

@@ -16,15 +16,17 @@ from chronicle.core.account import account_of, tells_outcome, went_wrong
 from chronicle.core.delivery import Delivery
 from chronicle.core.record import to_record
 from chronicle.core.settlement import Settlement
-from chronicle.engine.job import Bounds, Exit, Job, Lifecycle
+from chronicle.core.words import many
+from chronicle.engine.job import Bounds, Job
 from chronicle.errors import SettingError
+from chronicle.telemetry.counters import Counters
 from chronicle.transports.memory import MemoryTransport
-from chronicle.workers.loader import Syncer, load
+from chronicle.workers.loader import Syncer
 from chronicle_cli import limit_options, options, report
-from chronicle_cli.foreground import observe, pipeline_of, run
+from chronicle_cli.foreground import load_syncer, observe, pipeline_of, progress_of, run
 from chronicle_cli.help import Command
 from chronicle_cli.passphrase import PassphraseSource
-from chronicle_cli.replay_report import ReplayReport, changed, comparison, fresh, table
+from chronicle_cli.replay_report import ReplayReport, changed, comparison, failures_in, fresh, table
 
 EXAMPLES = """
 chronicle replay --syncer my_crm:sync messages/
@@ -84,7 +86,7 @@ def command(
     CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the key in CHRONICLE_ENCRYPT_KEY_FILE.
     If one of these is set, a file that is not encrypted is refused, unless --plain is given.
     """
-    work = options.work_of(ctx)
+    work, output = options.work_of(ctx), options.output_of(ctx)
     report.warn(*work.warnings)
     if against and (dead_letters or STDIN in paths):
         what = "--dead-letters" if dead_letters else "standard input"
@@ -99,53 +101,73 @@ def command(
         return Messages(failed_before(found, report.warn) if only_failed else found)
 
     if against:
-        syncers = load(work.syncer, work.app_dir), load(against, work.app_dir)
+        syncers = load_syncer(work, output), load_syncer(replace(work, syncer=against), output)
         return compare(ctx, syncers, messages)
     with DeadLetterFile(dead_letters) as file:
         source = messages()
-        code, tally = replayed(ctx, load(work.syncer, work.app_dir), source, file.write)
+        code, tally = replayed(ctx, load_syncer(work, output), source, on_dead_letter=file.write)
     report.say(*table(tally))
-    if not code and not source.at_end:
+    if source.cut_short:
         report.problem("stopped before the end", "messages that are not in the table were not tried")
-        return Exit.FATAL
-    return code or (Exit.FATAL if tally.failed else Exit.DONE)
+    return code
 
 
 def replayed(
     ctx: click.Context,
     syncer: Syncer,
     messages: Messages,
-    on_dead_letter: Callable[[Settlement], None] | None = None,
     *,
+    on_dead_letter: Callable[[Settlement], None] | None = None,
+    objection: Callable[[ReplayReport], str] = failures_in,
     remember: bool = False,
 ) -> tuple[int, ReplayReport]:
     """Run one syncer over the messages; the run's exit code, and what became of them."""
+
+    def objects(_counters: Counters) -> str:
+        messages.cut_short = not messages.at_end
+        return "before the end" if messages.cut_short else objection(tally)
+
     work, policy = options.work_of(ctx), replace(options.policy_of(ctx), retry_delays=(0.0,), rehearsal=True)
     transport = MemoryTransport(messages, on_dead_letter=on_dead_letter, place="files")
-    tally = ReplayReport(observe(options.output_of(ctx), "replay", syncer.name, transport), remember=remember)
+    output = options.output_of(ctx)
+    tally = ReplayReport(observe(output, "replay", syncer, transport, ends=True), remember=remember)
     pipeline, bounds = pipeline_of(work, policy), Bounds(until_empty=True)
-    limits = limit_options.limits_of(ctx)
-    job = Job(syncer, pipeline, policy, work.concurrency, work.prefetch, bounds, Lifecycle(), limits)
+    job = Job(
+        syncer,
+        pipeline,
+        policy,
+        work.concurrency,
+        work.prefetch,
+        bounds,
+        limits=limit_options.limits_of(ctx),
+        objection=objects,
+        progress=progress_of(output),
+    )
     return run(job, transport, tally), tally
 
 
 def compare(ctx: click.Context, syncers: tuple[Syncer, Syncer], messages: Callable[[], Messages]) -> int:
     """Run one syncer after the other; each reads the messages afresh, so neither sees the other's changes."""
-    tallies = []
+    tallies: list[ReplayReport] = []
+
+    def changes(tally: ReplayReport) -> str:
+        """Asked only of a run that came to its end."""
+        tallies.append(tally)
+        number = len(changed(tallies[0], tally))
+        return f"{many(number, 'outcome')} changed" if number else ""
+
     for syncer in syncers:
         source = messages()
-        code, tally = replayed(ctx, syncer, source, remember=True)
-        if code or not source.at_end:
+        code, tally = replayed(ctx, syncer, source, objection=changes, remember=True)
+        if tally not in tallies:
             report.problem(
                 f"{syncer.name} did not finish, so nothing is compared",
                 "an exception ends a run; with --on-exception fail it counts as a failure",
             )
-            return code or Exit.FATAL
-        tallies.append(tally)
+            return code
     old, new = tallies
-    places = changed(old, new)
-    report.say(*comparison((syncers[0].name, syncers[1].name), old, new, places))
-    return Exit.FATAL if places else Exit.DONE
+    report.say(*comparison((syncers[0].name, syncers[1].name), old, new, changed(old, new)))
+    return code
 
 
 class Messages:
@@ -154,6 +176,7 @@ class Messages:
     def __init__(self, found: Iterator[Found]) -> None:
         self._found = found
         self.at_end = False
+        self.cut_short = False  # the run ended well, but before that
 
     def __iter__(self) -> Iterator[Delivery]:
         for found in self._found:
@@ -175,7 +198,7 @@ def failed_before(found: Iterator[Found], tell: Callable[[str], None]) -> Iterat
             if went_wrong(one.account):
                 yield one
         if recorded and bare:
-            tell(f"skipped {bare} messages that do not record their outcome")
+            tell(f"skipped {many(bare, 'message')} without a recorded outcome")
 
     chosen = failed()
     first = next(chosen, None)

@@ -17,6 +17,7 @@ from chronicle.captures.file import CaptureFile
 from chronicle.core.account import account_of, is_final
 from chronicle.core.record import to_record
 from chronicle.core.settlement import Settlement
+from chronicle.core.words import many
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
@@ -62,6 +63,10 @@ class Recorder:
             self.missing += len(ended)
             self._fail(error)
 
+    def objection(self, counters: Counters) -> str:  # noqa: ARG002 - whatever was handled
+        """Why the run has failed, if the file could not be written."""
+        return "records are missing there" if self.failed else ""
+
     def tick(self, counters: Counters) -> None:
         self._behind.tick(counters)
 
@@ -76,7 +81,7 @@ class Recorder:
         finally:
             self._file.abandon()
         if self.missing:
-            text = f"{self.missing} messages were settled but are missing from the capture {self._name}"
+            text = f"{many(self.missing, 'message')} settled but missing from the capture {self._name}"
             self._behind.event(events.CAPTURE_FAILED, logging.ERROR, text, missing=self.missing)
         self._behind.close(counters)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from chronicle.errors import Ask
+from chronicle.errors import Ask, Drop
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,11 @@ class Revoked:
 
 
 Outcome: TypeAlias = Synced | Failed | Asked | Invalid | Exhausted | Fatal | Interrupted | Revoked
+
+
+def is_drop(outcome: Outcome) -> bool:
+    """Whether the syncer dropped the message on purpose."""
+    return isinstance(outcome, Asked) and isinstance(outcome.ask, Drop)
 
 
 class Action(StrEnum):

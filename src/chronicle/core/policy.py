@@ -28,6 +28,7 @@ from chronicle.core.outcome import (
     Synced,
     Verdict,
 )
+from chronicle.core.words import many
 from chronicle.errors import DeadLetter, Drop, Retry
 
 
@@ -147,7 +148,7 @@ def _decide(outcome: Outcome, delivery: Delivery, policy: Policy) -> Verdict:
         case Asked(reason=reason):
             return _failed(reason, delivery, policy)
         case Exhausted(retries=retries, limit=limit):
-            reason = f"{retries} retries, limit {limit}"
+            reason = f"{many(retries, 'retry', 'retries')}, limit {limit}"
             if policy.on_exhausted is OnExhausted.DROP:
                 return Verdict(Action.DROP, reason)
             return Verdict(Action.DEAD_LETTER, reason)

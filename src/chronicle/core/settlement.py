@@ -35,6 +35,7 @@ class Settlement:
     opened: bool = False  # its personal data was sealed and could be read
     fate: Fate = Fate.OPEN
     error: str = ""
+    told: bool = False  # the log has its verdict, which is carried out later
 
     @property
     def is_done(self) -> bool:

@@ -56,6 +56,19 @@ def parse_size(text: str) -> int:
     return int(size)
 
 
+def roughly(seconds: float) -> str:
+    """A time as people say it, with two units at most: `3.2s`, `4m 12s`, `1h 5m`."""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    for unit, smaller in (("d", "h"), ("h", "m"), ("m", "s")):
+        large, small = round(DURATION_UNITS[unit]), round(DURATION_UNITS[smaller])
+        if whole >= large:
+            rest = whole % large // small
+            return f"{whole // large}{unit} {rest}{smaller}" if rest else f"{whole // large}{unit}"
+    return f"{whole}s"
+
+
 def format_duration(seconds: float) -> str:
     """The shortest spelling, with the largest unit that gives a whole number."""
     thousandths = round(seconds * 1000)

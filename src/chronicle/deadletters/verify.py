@@ -78,6 +78,10 @@ class VerifyTransport:
     def place(self) -> str:
         return self._reader.place
 
+    @property
+    def depth(self) -> int | None:
+        return self._room() if self.present is not None else None
+
     def open(self, stopping: Callable[[], bool]) -> int | None:
         self.machine.fire(EmbeddedEvent.OPEN)
         self._reader.open(stopping)

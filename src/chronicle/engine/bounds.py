@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from chronicle.core.delivery import Delivery
+from chronicle.core.words import many
 from chronicle.engine.job import Bounds
 from chronicle.telemetry.counters import Counters
 
@@ -80,7 +81,7 @@ class BoundsWatch:
         bounds = self._bounds
         self._returns.requeued(counters.requeued, now)
         if bounds.max_messages is not None and counters.received >= bounds.max_messages:
-            return f"{bounds.max_messages} messages received"
+            return f"{many(bounds.max_messages, 'message')} received"
         if self.time_is_up(now):
             return "time is up"
         if held or not self.quiet:

@@ -1,7 +1,8 @@
 """Where verdicts wait until they are due: requeues with a delay, on brokers that cannot delay a message.
 
 A message that waits here is unsettled: it takes a place in the prefetch window and goes back to the broker if
-the process dies. Everything else passes straight through.
+the process dies. It is logged when it begins to wait, as a broker that delays a message is told at once; when
+it is settled, nothing is left to tell. Everything else passes straight through.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action
 from chronicle.core.policy import grown, held
 from chronicle.core.settlement import Fate, Settlement
+from chronicle.telemetry.events import Observer
 from chronicle.transports.seam import Promises
 
 
@@ -42,11 +44,12 @@ class Tries:
 class Delays:
     """Verdicts on their way to the transport, some of them later."""
 
-    def __init__(self, promises: Promises) -> None:
+    def __init__(self, promises: Promises, observer: Observer) -> None:
         # Where a message is gone when it arrives there is no next try, and so no point in waiting for it.
         self._keeps_delays = promises.delays or not promises.settles
         self._holds = promises.holds
         self._tries = None if promises.counts else Tries()
+        self._observer = observer
         self._ready: list[Settlement] = []
         self._sent: list[Settlement] = []  # given to the transport, and not known to be final
         self._later: list[tuple[float, int, Settlement]] = []
@@ -71,6 +74,8 @@ class Delays:
         else:
             settlement.verdict = verdict = held(verdict, self._holds)
             heapq.heappush(self._later, (now + (verdict.delay or 0.0), next(self._order), settlement))
+            self._observer.settled((settlement,))
+            settlement.told = True
 
     def _failed_tries(self, delivery: Delivery) -> int:
         return delivery.attempts if self._tries is None else self._tries.another(delivery)

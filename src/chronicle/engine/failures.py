@@ -8,6 +8,7 @@ from typing import Any
 
 from chronicle.core.outcome import Fatal
 from chronicle.core.settlement import Settlement
+from chronicle.core.words import many
 from chronicle.engine.breaker import SealBreaker
 from chronicle.engine.job import Exit
 from chronicle.engine.long_runs import Stuck
@@ -68,6 +69,11 @@ def of_garbage(error: ChronicleError, patience: Patience) -> Failure | None:
     if not patience.unreadable:
         return None
     return Failure(Exit.FATAL, f"{error}; the same again after every reconnect", event=events.UNREADABLE)
+
+
+def given_up(error: ChronicleError, tries: int) -> str:
+    """Why no further try is made to connect."""
+    return f"{error}; given up after {many(tries, 'try', 'tries')}"
 
 
 def of_absence(transport: Transport, limit: float) -> Failure | None:

@@ -12,6 +12,11 @@ from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
 
 
+def is_old_news(settlement: Settlement) -> bool:
+    """Whether the log has this verdict, and it was carried out as told."""
+    return settlement.told and settlement.fate is Fate.DONE
+
+
 class Holdings:
     """What was received and is not settled; only the pump writes here."""
 
@@ -43,13 +48,16 @@ class Holdings:
         """Count and report these; whether the broker accepted any."""
         if not settled:
             return False
+        requeued = self._counters.requeued
         for settlement in settled:
             self.held.discard(settlement.delivery)
             self._counters.settled(settlement)
             self.aside += settlement.fate is Fate.ASIDE
         if self._counters.sealed and not self._told_sealed:
             self._tell_sealed(settled)
-        self._observer.settled(settled)
+        # What waited for its time was told when it began to wait, unless it came to nothing.
+        waited = self._counters.requeued > requeued
+        self._observer.settled([one for one in settled if not is_old_news(one)] if waited else settled)
         return any(settlement.is_done for settlement in settled)
 
     def _tell_sealed(self, settled: Sequence[Settlement]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -50,6 +51,11 @@ class Lifecycle:
     backoff: Backoff | None = None  # None: the transport's own
 
 
+def no_objection(_counters: Counters) -> str:
+    """A run that ends as it should is a success."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What protects the other side."""
@@ -71,6 +77,8 @@ class Job:
     bounds: Bounds = field(default_factory=Bounds)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     limits: Limits = field(default_factory=Limits)
+    objection: Callable[[Counters], str] = no_objection  # why a run that did all it could failed (code 1)
+    progress: float = 0.0  # seconds between two lines about it (progress.py); 0: none, and no look at depths
 
 
 def workers_for(job: Job, mailbox: Mailbox) -> TurnTaking:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from chronicle.core.names import names_in
+from chronicle.core.words import many
 from chronicle.engine.failures import Failure
 from chronicle.engine.job import Ending, Exit, Job
 from chronicle.engine.long_runs import Run
+from chronicle.engine.progress import Progress
 from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost
 from chronicle.telemetry import events, left_sealed
 from chronicle.telemetry.counters import Counters
@@ -17,12 +20,19 @@ from chronicle.telemetry.trace_context import trace_facts
 from chronicle.transports.seam import Transport
 from chronicle.workers.loader import Syncer
 
+# What went back comes again by itself; every other end but a good one is for a person.
+ENDINGS: Final = {Exit.DONE: logging.INFO, Exit.RETURNED: logging.WARNING}
+
 
 class RunEvents:
     """Puts the events of a run into words, in one place."""
 
-    def __init__(self, observer: Observer, transport: Transport, counters: Counters) -> None:
+    def __init__(
+        self, observer: Observer, transport: Transport, counters: Counters, progress: float, now: float
+    ) -> None:
         self._say = observer.event
+        self._observer = observer
+        self._progress = Progress(progress, transport, counters, observer, now)
         self._counters = counters
         self._transport = transport
         self._state_change = events.state_change(transport.promises.transport)
@@ -58,8 +68,14 @@ class RunEvents:
     def lost(self, error: ConnectionLost, running: int) -> None:
         self._say(events.LOST, logging.WARNING, str(error), running=running)
 
+    def tick(self, now: float) -> None:
+        """A few times a second."""
+        self._progress.tick(now)
+        self._observer.tick(self._counters)
+
     def stopping(self, reason: str, unsettled: int) -> None:
-        left = f"; finishing {unsettled} messages, a second signal stops immediately" if unsettled else ""
+        finishing = f"; finishing {many(unsettled, 'message')}, a second signal stops immediately"
+        left = finishing if unsettled else ""
         self._say(events.STOPPING, logging.INFO, f"stopping: {reason}{left}", unsettled=unsettled)
 
     def failed(self, failure: Failure) -> None:
@@ -101,7 +117,7 @@ class RunEvents:
         counters = ending.counters
         self._say(
             events.STOPPED,
-            logging.INFO if ending.code is Exit.DONE else logging.ERROR,
+            ENDINGS.get(ending.code, logging.ERROR),
             "; ".join(filter(None, (f"stopped: {ending.reason}", left_sealed.total(counters.sealed)))),
             exit_code=int(ending.code),
             unfinished=unfinished,

@@ -58,14 +58,14 @@ class Runner:
         self._transport = transport
         self._promises = transport.promises
         self._observer = observer
-        self._tell = RunEvents(observer, transport, self.counters)
+        self._tell = RunEvents(observer, transport, self.counters, job.progress, now)
         self._clock = clock
         self._patience = Patience(job.lifecycle, self._promises.backoff, luck, now)
         self._waker = Waker()
         self._mailbox = Mailbox(transport.wake)
         self._workers = workers_for(job, self._mailbox)
-        self._delays = Delays(self._promises)
-        self._shutdown = Shutdown(self.counters)
+        self._delays = Delays(self._promises, observer)
+        self._shutdown = Shutdown(self.counters, job.objection)
         self._connected = False
         self._taking = False  # the transport may bring new deliveries
         self._failed_client = False  # the transport has said that it cannot go on
@@ -155,7 +155,7 @@ class Runner:
         if self._shutdown.failing:
             return
         if delay is None:
-            self._shutdown.decide(Exit.UNREACHABLE, f"{error}; given up after {self._patience.tries} tries")
+            self._shutdown.decide(Exit.UNREACHABLE, failures.given_up(error, self._patience.tries))
             return
         self._tell.retry(error, self._patience.tries, delay)
         self._sleep_until(now + delay)
@@ -294,7 +294,7 @@ class Runner:
             self._intake.tick(now)
             self._fail(failures.of_stuck(self._runs.tick(now)))
             self._fail(failures.of_absence(self._transport, self._job.lifecycle.give_up_after))
-            self._observer.tick(self.counters)
+            self._tell.tick(now)
 
     # --- ending -------------------------------------------------------------------------------------
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from chronicle.engine.job import Ending, Exit
+from chronicle.core.words import many
+from chronicle.engine.job import Ending, Exit, no_objection
 from chronicle.engine.run_events import RunEvents
 from chronicle.telemetry.counters import Counters
 from chronicle.transports.seam import Closing
@@ -16,8 +18,9 @@ LEAVING = 1.0  # how long a syncer's context may take to close when work is stuc
 class Shutdown:
     """The end of one run, from the first request to the last turn."""
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: Counters, objection: Callable[[Counters], str] = no_objection) -> None:
         self._counters = counters
+        self._objection = objection
         self.asked: str | None = None  # why it was asked to stop, if it was
         self.ending: Ending | None = None  # decided, perhaps still draining
         self.deadline: float | None = None  # of the drain
@@ -59,8 +62,10 @@ class Shutdown:
         if code is Exit.DONE and (unfinished or unconfirmed or stuck):
             code = Exit.RETURNED
             reason += "; a syncer is still running" if stuck else ""
-            reason += f"; {unfinished} unfinished messages went back" if unfinished else ""
-            reason += f"; {unconfirmed} finished messages may come again" if unconfirmed else ""
+            reason += f"; {many(unfinished, 'unfinished message')} went back" if unfinished else ""
+            reason += f"; {many(unconfirmed, 'finished message')} may come again" if unconfirmed else ""
+        if code is Exit.DONE and (objection := self._objection(self._counters)):
+            code, reason = Exit.FATAL, f"{reason}; {objection}"
         return replace(self.ending, code=code, reason=reason, stuck=stuck, unclosed=broken)
 
 

@@ -1,9 +1,13 @@
 """What is reported: the names of events, the facts of a verdict, and the observer that receives them.
 
-Rule 1: one event per verdict, after settling; everything else is rare (style rule 8).
+Rule 1: one event per verdict, after settling, or when it begins to wait for its time; everything else is rare
+        (style rule 8).
 Rule 2 (D-21): ids, sizes and reasons. Of headers, properties and body only the action's id is reported, and
         the trace or conversation the message belongs to (trace_context.py).
 Rule 3 (Z10): whatever a producer can choose is cleaned and capped.
+Rule 4: a level says who has to do something. Error: a person; something is lost, or stays as it is until
+        somebody looks. Warning: nobody yet; it went wrong, and chronicle or the broker sees to it. Info: it
+        went as it should, or as somebody asked. Critical: the run ends because of it.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
-from chronicle.core.outcome import Action, Revoked, Synced
+from chronicle.core.outcome import Action, Revoked, Synced, is_drop
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.redaction import one_line
@@ -45,6 +49,10 @@ CIRCUIT_OPEN: Final = "keys.circuit_open"
 UNREADABLE: Final = "connection.unreadable"
 FAILED: Final = "connection.failed"
 CRASHED: Final = "process.crashed"
+PROGRESS: Final = "consumer.progress"
+COMMAND_FAILED: Final = "command.failed"
+COMMAND_WARNING: Final = "command.warning"
+COMMAND_NOTE: Final = "command.note"
 LOG: Final = "log"
 LINES_DROPPED: Final = "log.lines_dropped"
 
@@ -52,7 +60,7 @@ _NAMES: Final = {
     Action.ACK: (ACKED, logging.INFO),
     Action.REQUEUE: (REQUEUED, logging.WARNING),
     Action.RETRY: (RETRIED, logging.WARNING),
-    Action.DEAD_LETTER: (DEAD_LETTERED, logging.WARNING),
+    Action.DEAD_LETTER: (DEAD_LETTERED, logging.ERROR),
     Action.DROP: (DROPPED, logging.ERROR),
     Action.LEAVE: (LEFT, logging.WARNING),
 }
@@ -100,9 +108,14 @@ def inflight(transport: str) -> str:
     return f"{transport}_trigger_inflight"
 
 
-def for_people(name: str, level: int) -> int:
-    """The level of an event on a terminal: state changes are for the log, not for people."""
-    return logging.DEBUG if name.endswith(".state_change") else level
+def is_shown(name: str, level: int, least: int) -> bool:
+    """Whether an event is logged at this level; which lines of others are, the bridge has decided."""
+    return level >= least or name == LOG
+
+
+def is_for_people(name: str, level: int, least: int) -> bool:
+    """Whether it is shown at a terminal: state changes are for the log, not for people."""
+    return is_shown(name, logging.DEBUG if name.endswith(".state_change") else level, least)
 
 
 def label(text: str) -> str:
@@ -153,6 +166,8 @@ def verdict_facts(settlement: Settlement) -> tuple[str, int, dict[str, Any]]:
     if plain:
         return ACKED, logging.INFO, facts
     facts["reason"] = one_line(verdict.reason, 500)
+    if verdict.delay:
+        facts["delay_ms"] = round(verdict.delay * 1000)
     if settlement.error:
         facts["error"] = one_line(settlement.error, 500)
     return (*_name(settlement), facts)
@@ -165,11 +180,13 @@ def _name(settlement: Settlement) -> tuple[str, int]:
     if settlement.fate is Fate.STALE and action is not Action.LEAVE:
         return STALE, logging.WARNING
     if settlement.fate is Fate.FAILED:
-        return SETTLE_FAILED, logging.ERROR
+        return SETTLE_FAILED, logging.WARNING
     if settlement.fate is Fate.ASIDE:
         return PUT_ASIDE, logging.ERROR
     if settlement.fate is Fate.REJECTED:
         return REJECTED, logging.WARNING
     name, level = _NAMES[action]
+    if action is Action.DROP and is_drop(settlement.outcome):
+        return name, logging.INFO
     # An ack of a message that failed (`--on-failure ack`) deserves a look.
     return name, max(level, logging.WARNING)

@@ -16,6 +16,7 @@ from typing import Any, Final
 import orjson
 
 from chronicle.core.settlement import Settlement
+from chronicle.core.words import many
 from chronicle.telemetry import events, left_sealed
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.redaction import cap, clean, one_line, redact
@@ -53,7 +54,7 @@ class JsonLog:
         self._clock = clock
 
     def event(self, name: str, level: int, text: str, **facts: Any) -> None:
-        if level < self._level:
+        if not events.is_shown(name, level, self._level):
             return
         line = {"ts": stamp(self._clock()), "level": level_name(level), "event": name}
         line |= {"text": tidy(text), **self._always, **tidy_facts(facts)}
@@ -97,7 +98,7 @@ class PrettyLog:
         self._started = clock()
 
     def event(self, name: str, level: int, text: str, **facts: Any) -> None:
-        if events.for_people(name, level) >= self._level:
+        if events.is_for_people(name, level, self._level):
             line = pretty(
                 self._clock(),
                 level,
@@ -130,7 +131,7 @@ class PrettyLog:
 def own_up(observer: events.Observer, lost: int, **facts: int) -> None:
     """Report that lines are missing, if any are."""
     if lost:
-        text = f"{lost} log lines could not be written"
+        text = f"{many(lost, 'log line')} could not be written"
         observer.event(events.LINES_DROPPED, logging.WARNING, text, lines=lost, **facts)
 
 

@@ -9,6 +9,7 @@ Rule 3: asyncio quotes the arguments and exceptions of tasks: of its records onl
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from chronicle.telemetry import events
 from chronicle.telemetry.events import Observer
@@ -21,11 +22,15 @@ _LONGEST = 2_000
 class LoggingBridge(logging.Handler):
     """A handler that passes what libraries and syncers log to an observer."""
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: Observer, least: Callable[[str], int] = lambda _: logging.NOTSET) -> None:
+        """`least` is the lowest level that is passed on, by the name of a logger."""
         super().__init__()
         self._observer = observer
+        self._least = least
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < self._least(record.name):
+            return
         error = record.exc_info[1] if record.exc_info else None
         try:
             text = _of_asyncio(record, error) if record.name == "asyncio" else _without(error, record)

@@ -75,6 +75,12 @@ class Lanes:
     def unconfirmed(self) -> int:
         return self._inner.unconfirmed
 
+    @property
+    def depth(self) -> int | None:
+        """What waits at the broker, and what is kept back here."""
+        depth = self._inner.depth
+        return None if depth is None else depth + self._kept
+
     def open(self, stopping: Callable[[], bool]) -> int | None:
         queued = self._inner.open(stopping)
         self._open, self._stopped = True, False

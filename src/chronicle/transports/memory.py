@@ -65,7 +65,7 @@ class MemoryTransport:
             return None
         self._stopped = False
         self.machine.fire(EmbeddedEvent.OPENED)
-        return self._depth()
+        return self.depth
 
     def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
         """Take what is due and then what is new; wait only for a delayed message, or `wake`."""
@@ -95,10 +95,12 @@ class MemoryTransport:
 
     def is_empty(self) -> bool | None:
         """Whether it is empty; None until the source's length is known or it is exhausted."""
-        depth = self._depth()
+        depth = self.depth
         return None if depth is None else depth == 0
 
-    def _depth(self) -> int | None:
+    @property
+    def depth(self) -> int | None:
+        """How many are left, as far as the source says."""
         return None if self._unread is None else self._unread + len(self._ready) + len(self._later)
 
     def stop(self, patience: float) -> None:  # noqa: ARG002 - there is nothing to wait for

@@ -189,6 +189,14 @@ class Transport(Protocol):
         They may come again. Only where verdicts are final before the broker knows of them there are any.
         """
 
+    @property
+    def depth(self) -> int | None:
+        """How many messages wait at the broker, as it last said; those that are held here are not among them.
+
+        None if nobody can tell. Reading it never raises and does not wait for a broker: it is a wish, and the
+        turns to come may ask again, every few seconds at most.
+        """
+
     def open(self, stopping: Callable[[], bool]) -> int | None:
         """Connect, check the queue, begin delivering; how many messages are waiting, if the broker says.
 

@@ -13,6 +13,7 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action, Failed, Synced, Verdict
 from chronicle.core.policy import ACKED
 from chronicle.core.settlement import Fate, Settlement
+from chronicle.core.words import many
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.redaction import KNOWN
@@ -230,7 +231,7 @@ def test_x7_a_terminal_that_stalls_costs_drawings_and_is_told_of_lost_lines() ->
         stalled.read(quiet=1.0)  # so that there is room for all that follows
         view.close(counters)
         shown = stalled.read(quiet=1.0).decode()
-    assert f"{lost} log lines could not be written" in shown
+    assert f"{many(lost, 'log line')} could not be written" in shown
     assert "acked" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("trouble")
 

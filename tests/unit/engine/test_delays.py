@@ -12,6 +12,7 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action, Failed, Verdict
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.engine.delays import Delays
+from chronicle.telemetry.events import Silent
 from chronicle.transports.seam import Promises
 from support.samples import delivery
 
@@ -27,7 +28,7 @@ def verdict(
 
 @pytest.mark.parametrize("action", [Action.ACK, Action.DEAD_LETTER, Action.DROP])
 def test_what_needs_no_time_passes_straight_through(action: Action) -> None:
-    shelf = Delays(PLAIN)
+    shelf = Delays(PLAIN, Silent())
     passing = verdict(action, 60.0)
     shelf.put(passing, now=0)
     assert shelf.due(now=0) == [passing]
@@ -35,14 +36,14 @@ def test_what_needs_no_time_passes_straight_through(action: Action) -> None:
 
 
 def test_R_004_33_a_requeue_without_a_delay_does_too() -> None:
-    shelf = Delays(PLAIN)
+    shelf = Delays(PLAIN, Silent())
     shelf.put(verdict(), now=0)
     assert len(shelf.due(now=0)) == 1
     assert shelf.wait(now=0) == math.inf
 
 
 def test_a_delay_is_kept_to_the_moment() -> None:
-    shelf = Delays(PLAIN)
+    shelf = Delays(PLAIN, Silent())
     later = verdict(delay=5.0)
     shelf.put(later, now=100)
     assert shelf.due(now=104.9) == []
@@ -54,7 +55,7 @@ def test_a_delay_is_kept_to_the_moment() -> None:
 
 @given(st.lists(st.integers(1, 5), max_size=20))
 def test_they_come_in_the_order_of_their_time_and_then_of_their_arrival(delays: list[int]) -> None:
-    shelf = Delays(PLAIN)
+    shelf = Delays(PLAIN, Silent())
     waiting = [verdict(delay=float(delay)) for delay in delays]
     for settlement in waiting:
         shelf.put(settlement, now=0)
@@ -64,7 +65,7 @@ def test_they_come_in_the_order_of_their_time_and_then_of_their_arrival(delays: 
 
 def test_D_1_a_requeue_that_names_no_delay_grows_from_a_second_to_a_minute() -> None:
     """Never a hot loop; counted here, because this broker does not."""
-    shelf = Delays(PLAIN)
+    shelf = Delays(PLAIN, Silent())
     now, waits = 0.0, []
     for _ in range(8):
         shelf.put(verdict(delay=None), now)
@@ -75,14 +76,14 @@ def test_D_1_a_requeue_that_names_no_delay_grows_from_a_second_to_a_minute() -> 
 
 
 def test_a_broker_that_keeps_delays_gets_the_delay_at_once() -> None:
-    shelf = Delays(KEEPING)
+    shelf = Delays(KEEPING, Silent())
     shelf.put(verdict(delay=5.0), now=0)
     shelf.put(verdict(delay=None, given=delivery(b"x", counted=3)), now=0)
     assert [settlement.verdict.delay for settlement in shelf.due(now=0)] == [5.0, 8.0]
 
 
 def test_R_000_25_at_a_stop_nothing_waits_any_longer() -> None:
-    shelf = Delays(PLAIN)
+    shelf = Delays(PLAIN, Silent())
     first, second = verdict(delay=60.0), verdict(delay=30.0)
     shelf.put(first, now=0)
     shelf.hurry()
@@ -91,7 +92,7 @@ def test_R_000_25_at_a_stop_nothing_waits_any_longer() -> None:
 
 
 def test_RB2_what_waited_on_a_lost_connection_is_the_brokers_again() -> None:
-    shelf = Delays(PLAIN)
+    shelf = Delays(PLAIN, Silent())
     shelf.put(verdict(), now=0)
     shelf.put(verdict(delay=5.0), now=0)
     shelf.empty()
@@ -101,7 +102,7 @@ def test_RB2_what_waited_on_a_lost_connection_is_the_brokers_again() -> None:
 
 def test_RB15_nothing_is_held_longer_than_the_broker_allows() -> None:
     """It is requeued then, and the syncer may ask again; the reason says so."""
-    shelf = Delays(Promises("rabbitmq", holds=600.0))
+    shelf = Delays(Promises("rabbitmq", holds=600.0), Silent())
     shelf.put(verdict(delay=3600.0), now=0)
     assert shelf.wait(now=0) == 600.0
     (back,) = shelf.due(now=600)
@@ -110,14 +111,14 @@ def test_RB15_nothing_is_held_longer_than_the_broker_allows() -> None:
 
 
 def test_a_broker_that_keeps_delays_itself_keeps_them_as_long_as_asked() -> None:
-    shelf = Delays(Promises("local", delays=True, counts=True))
+    shelf = Delays(Promises("local", delays=True, counts=True), Silent())
     shelf.put(verdict(delay=3600.0), now=0)
     assert [back.verdict.delay for back in shelf.due(now=0)] == [3600.0]
 
 
 def test_after_a_loss_only_what_is_still_open_is_sent_once_more() -> None:
     """Seam: what became final just before the loss is told by the transport, not settled twice."""
-    shelf = Delays(Promises("late", late_results=True))
+    shelf = Delays(Promises("late", late_results=True), Silent())
     final, still_open = verdict(), verdict()
     shelf.put(final, now=0)
     shelf.put(still_open, now=0)
@@ -129,6 +130,6 @@ def test_after_a_loss_only_what_is_still_open_is_sent_once_more() -> None:
 
 def test_where_a_message_is_gone_when_it_arrives_nothing_is_waited_for() -> None:
     """S10: there is no next try, and waiting for it would only take a place."""
-    shelf = Delays(Promises("channel", settles=False))
+    shelf = Delays(Promises("channel", settles=False), Silent())
     shelf.put(verdict(delay=3600.0), now=0)
     assert len(shelf.due(now=0)) == 1

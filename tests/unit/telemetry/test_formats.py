@@ -15,17 +15,30 @@ import pytest
 
 from chronicle.core.delivery import Delivery, Envelope
 from chronicle.core.notice import Notice
-from chronicle.core.outcome import Action, Failed, Fatal, Interrupted, Invalid, Outcome, Synced, Verdict
+from chronicle.core.outcome import (
+    Action,
+    Asked,
+    Exhausted,
+    Failed,
+    Fatal,
+    Interrupted,
+    Invalid,
+    Outcome,
+    Synced,
+    Verdict,
+)
 from chronicle.core.policy import ACKED
 from chronicle.core.settlement import Fate, Settlement
+from chronicle.errors import Drop
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.formats import JsonLog, PrettyLog, summary
 from chronicle.telemetry.logging_bridge import LoggingBridge
 from chronicle.telemetry.redaction import KNOWN
 from chronicle.telemetry.safe_stream import SafeStream
+from chronicle_cli.log_levels import LogLevels
 from chronicle_cli.output import configure_logging, make_observer
-from chronicle_cli.settings import LogFormat, LogLevel
+from chronicle_cli.settings import LogFormat, Output
 
 ALWAYS = {"trigger": "my_crm:sync", "connector": "broker.test:5672/"}
 INJECTION = 'x\r\n\x1b[31m{"level":"critical"}\u202e'
@@ -89,12 +102,15 @@ def test_r_000_44_46_a_line_per_delivery_with_its_facts() -> None:
         (settlement(notes=("personal data left sealed",)), "message.acked", "info"),
         (settlement(Action.ACK, Failed()), "message.acked", "warning"),
         (settlement(Action.REQUEUE), "message.requeued", "warning"),
-        (settlement(Action.DEAD_LETTER, Invalid("not JSON")), "message.dead_lettered", "warning"),
-        (settlement(Action.DROP), "message.dropped", "error"),
+        (settlement(Action.DEAD_LETTER, Invalid("not JSON")), "message.dead_lettered", "error"),
+        (settlement(Action.DROP, Exhausted(6, 5)), "message.dropped", "error"),
+        (settlement(Action.DROP, Failed()), "message.dropped", "error"),  # nobody keeps it
+        (settlement(Action.DROP, Asked(Drop("a test"), "a test")), "message.dropped", "info"),
+        (settlement(Action.DEAD_LETTER, Asked(Drop("a test"), "a test")), "message.dead_lettered", "error"),
         (settlement(Action.LEAVE, Interrupted(), fate=Fate.OPEN), "message.left", "warning"),
         (settlement(Action.LEAVE, Fatal("raised")), "message.left", "warning"),
         (settlement(fate=Fate.STALE), "message.stale", "warning"),
-        (settlement(fate=Fate.FAILED, error="channel closed"), "message.settle_failed", "error"),
+        (settlement(fate=Fate.FAILED, error="channel closed"), "message.settle_failed", "warning"),
     ],
 )
 def test_style_8_one_line_per_verdict_named_after_what_became_of_the_message(
@@ -228,7 +244,7 @@ def test_pretty_lines_are_short_and_end_in_the_final_numbers() -> None:
     lines.close(counters)
     acked, dead, fatal, *rest = stream.getvalue().splitlines()
     assert acked[8:] == " info     acked  action_id=1001 routing_key=register.forests latency_ms=12.5"
-    assert " warning  dead-lettered: the syncer returned False  action_id=1001" in dead
+    assert " error    dead-lettered: the syncer returned False  action_id=1001" in dead
     assert fatal.endswith("critical the syncer raised")
     assert rest[:2] == ["  │   File 1", "  │ ValueError"]
     assert "\n".join(rest[2:]) + "\n" == summary(counters, 0.0)
@@ -266,7 +282,7 @@ def test_the_labels_of_a_transport_are_in_every_json_line() -> None:
     stream = io.StringIO()
     labels = {"mode": "stream", "stream": "orders"}
     lines = make_observer(
-        LogFormat.JSON, LogLevel.INFO, None, SafeStream(stream), "q", "my:sync", "host/0", labels
+        Output(LogFormat.JSON), SafeStream(stream), "", labels | {"trigger": "my:sync", "connector": "host/0"}
     )
     lines.event(events.READY, logging.INFO, "consuming")
     lines.settled([settlement()])
@@ -297,7 +313,7 @@ def fail() -> None:
 @pytest.mark.usefixtures("logging_as_before")
 def test_z4_everything_python_says_by_itself_goes_the_same_way() -> None:
     lines, stream = json_lines()
-    configure_logging(lines, LogLevel.INFO)
+    configure_logging(lines, LogLevels(), ("my_crm",))
     try:
         fail()
     except ValueError as error:
@@ -324,7 +340,7 @@ def test_z4_everything_python_says_by_itself_goes_the_same_way() -> None:
 @pytest.mark.usefixtures("logging_as_before")
 def test_z5_pika_never_shows_a_body_even_at_debug() -> None:
     lines, stream = json_lines(logging.DEBUG)
-    configure_logging(lines, LogLevel.DEBUG)
+    configure_logging(lines, LogLevels(logging.DEBUG, (("pika", logging.DEBUG),)))
     logging.getLogger("pika.channel").debug("body=%r", b"BODYCANARY")
     logging.getLogger("pika.connection").debug("opening")
     assert [line["text"] for line in read(stream)] == ["opening"]
@@ -360,6 +376,6 @@ def test_design_5_a_person_gets_the_live_view_and_a_pipe_gets_json(
     log_format: LogFormat, live: bool | None, stream: io.StringIO, environ: dict[str, str], kind: str
 ) -> None:
     observer = make_observer(
-        log_format, LogLevel.INFO, live, SafeStream(stream), "q", "s", "c", environ=environ
+        Output(log_format, live=live), SafeStream(stream), "a title", {}, environ=environ
     )
     assert type(observer).__name__ == kind

@@ -14,8 +14,8 @@ from chronicle.deadletters.reader import WORN_AFTER, dead_letters
 from chronicle.transports.seam import Connector, Reader
 from chronicle_cli import options, report
 from chronicle_cli.broker_options import own_options
-from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Decorator, Group, option, stack
+from chronicle_cli.log_levels import quiet_clients
 from chronicle_cli.params import POSITIVE, SIZE, refuse
 from chronicle_cli.settings import Where, check_name
 

@@ -10,21 +10,22 @@ import click
 from chronicle.core.deadletters.conditions import Condition
 from chronicle.core.deadletters.moves import RedrivePlan
 from chronicle.core.policy import OnException, OnFailure, OnInvalid, Policy
+from chronicle.core.words import many
 from chronicle.deadletters.reader import AHEAD, no_letters
 from chronicle.deadletters.redrive import Redrive, Tally
 from chronicle.deadletters.verify import VerifyTransport
 from chronicle.engine.job import Bounds, Exit, Job, Lifecycle
 from chronicle.engine.signals import stop_on_signal
 from chronicle.errors import ChronicleError, NoSuchQueue, SettingError
+from chronicle.telemetry.counters import Counters
 from chronicle.transports.catalog import open_publisher, open_reader
 from chronicle.transports.seam import Reading
-from chronicle.workers.loader import load
 from chronicle_cli import options, report
 from chronicle_cli.commands.dlq import options as dlq_options
 from chronicle_cli.commands.dlq.options import Aim, aim_of
 from chronicle_cli.commands.dlq.summary import gone_meanwhile, interrupted, moved, stays, unseen
 from chronicle_cli.commands.dlq.view import counted
-from chronicle_cli.foreground import leave_now, observe, pipeline_of, run_to_end
+from chronicle_cli.foreground import leave_now, load_syncer, observe, pipeline_of, progress_of, run_to_end
 from chronicle_cli.given import typed
 from chronicle_cli.help import Command, Group, option, stack
 from chronicle_cli.params import POSITIVE, RATE
@@ -41,7 +42,8 @@ chronicle dlq redrive --queue cus.12.deliver --verify my_crm:sync --keys keys.js
 TRYING: Final = Policy(OnFailure.DEAD_LETTER, OnInvalid.DEAD_LETTER, OnException.FAIL, trial=True)
 MOVING: Final = ("also", "to", "rate", "max_redrives", "dry_run")
 VERIFYING: Final = ("app_dir", "concurrency", "schema", "keys", "sign_keys", "require_decryption",
-                    "normalize_events", "log_format", "log_level", "live", "drain_timeout")  # fmt: skip
+                    "normalize_events", "log_format", "log_level", "live", "progress",
+                    "drain_timeout")  # fmt: skip
 
 moving = stack(
     option(
@@ -173,7 +175,8 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     ctx.params["syncer"] = syncer
     settings = options.work_of(ctx, aim.where.prefetch)
     report.warn(*settings.warnings)
-    found = load(settings.syncer, settings.app_dir)
+    output = options.output_of(ctx)
+    found = load_syncer(settings, output)
     conditions: tuple[Condition, ...] = ctx.params["conditions"]
     # Those that do not match are held to the end and count against the prefetch.
     ahead = AHEAD if conditions else settings.prefetch
@@ -195,24 +198,37 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
         Bounds(until_empty=True),
         # A bounded run must end: a broker that goes away gets as long as one that was never there.
         Lifecycle(aim.startup_timeout, ctx.params["drain_timeout"], give_up_after=aim.startup_timeout),
+        objection=lambda counters: trial_failed(transport, counters, ctx.params["limit"]),
+        progress=progress_of(output),
     )
-    observer = observe(options.output_of(ctx), aim.dead, found.name, transport)
+    observer = observe(output, aim.dead, found, transport, ends=True)
     try:
         ending = run_to_end(job, transport, observer)
     except NoSuchQueue:
         raise no_letters(aim.letters) from None
     counters = ending.counters
-    present = transport.present or 0
     failing = counters.dead_lettered
     staying = "stays with its new reason" if failing == 1 else "stay with their new reason"
     report.say(f"{counted(counters.ack)} handled and removed, {failing} {staying}")
     if transport.vanished:
         report.note(gone_meanwhile(transport.vanished))
-    left = present - counters.ack - counters.dead_lettered - transport.others - transport.vanished
-    if left > 0:
-        report.note(f"{left} of {present} were not tried and are still in {aim.dead}, unchanged")
-    failed = counters.dead_lettered or counters.ack_retry or (left > 0 and ctx.params["limit"] is None)
-    code = int(ending.code) or int(Exit.FATAL if failed else Exit.DONE)
+    if (left := untried(transport, counters)) > 0:
+        were = many(left, f"of {transport.present} was", f"of {transport.present} were")
+        report.note(f"{were} not tried and still in {aim.dead}, unchanged")
     if ending.stuck:
-        leave_now(code)
-    return code
+        leave_now(int(ending.code))
+    return int(ending.code)
+
+
+def untried(transport: VerifyTransport, counters: Counters) -> int:
+    """How many of those that were there at the start were not tried."""
+    seen = counters.ack + counters.dead_lettered + transport.others + transport.vanished
+    return (transport.present or 0) - seen
+
+
+def trial_failed(transport: VerifyTransport, counters: Counters, limit: int | None) -> str:
+    """Why a trial has failed, if it has."""
+    if failed := counters.dead_lettered + counters.ack_retry:
+        return f"{many(failed, 'dead letter')} failed"
+    left = untried(transport, counters)
+    return f"{many(left, 'dead letter')} not tried" if left > 0 and limit is None else ""

@@ -22,6 +22,7 @@ from chronicle.core.deadletters.letter import Letter, letter_of
 from chronicle.core.delivery import Delivery, count, x_death
 from chronicle.core.record import dump
 from chronicle.core.units import format_duration
+from chronicle.core.words import many
 from chronicle.errors import InvalidMessage
 from chronicle.proca.schema import ACTION, EVENT
 from chronicle.telemetry.events import label, number
@@ -82,7 +83,7 @@ class Shown:
             "reason": self.reason or "not given",
             "came from": self.home,
             "tries": number(death.attempts) or "not recorded",
-            "redriven": f"{number(death.redrives)} times" if death.redrives else "",
+            "redriven": many(number(death.redrives), "time") if death.redrives else "",
             "consumer": self.consumer,
             "deaths": "; ".join(f"{d['queue']} {d['reason']} ×{d['count']}" for d in self.deaths),
             "headers": f"{', '.join(self.others)} (values with --reveal)" if self.others else "",
@@ -169,7 +170,7 @@ def revealed(record: dict[str, Any]) -> list[str]:
 
 
 def counted(times: int) -> str:
-    return f"{times} dead letter{'' if times == 1 else 's'}"
+    return many(times, "dead letter")
 
 
 def moment(milliseconds: int | None) -> str | None:

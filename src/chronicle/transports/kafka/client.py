@@ -21,9 +21,11 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from chronicle.core.notice import Notice
+from chronicle.core.words import many
 from chronicle.errors import BrokerRefused, ChronicleError, ClientFailed
 from chronicle.transports.kafka.assignment import Assignment, Came, Part
 from chronicle.transports.kafka.commits import Commits
+from chronicle.transports.kafka.depth import DepthGauge
 from chronicle.transports.kafka.identity import Identity
 from chronicle.transports.kafka.letters import Letters
 from chronicle.transports.kafka.membership import Membership
@@ -61,6 +63,7 @@ class Client:
         self.ready: deque[Came] = deque()
         self.failed: ChronicleError | None = None
         self.away_since: float | None = None
+        self.gauge = DepthGauge(topic)
         self.reports = reports = Reports(notices, wake)
         self._topic = topic
         self._identity = identity
@@ -134,6 +137,8 @@ class Client:
             return
         self._commits.plan(self.consumer, now)
         held_back = self._hold_back(now) if self._assignment.holds_back else ()
+        if self.gauge.wanted:
+            self.gauge.look(self.consumer, self._assignment, now)
         if self.away_since is not None:
             self._probe(now)
         elif self._identity.changed(now):
@@ -198,7 +203,7 @@ class Client:
         bounds = self.consumer.get_watermark_offsets(where, cached=True)
         gone = (bounds[0] if bounds else 0) - expected
         if gone > 0:
-            text = f"partition {part.number}: up to {gone} records were deleted before they were read"
+            text = f"partition {part.number}: up to {many(gone, 'record was', 'records were')} deleted unread"
             self.reports.say(DELETED, logging.ERROR, text, partition=part.number, count=gone)
 
     def _begin_all_anew(self) -> None:

@@ -25,6 +25,7 @@ from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate, Settlement
+from chronicle.core.words import many
 from chronicle.errors import ChronicleError, ConnectionLost
 from chronicle.transports.kafka import states
 from chronicle.transports.kafka.address import address_of, consumer_config, producer_config
@@ -80,6 +81,7 @@ class KafkaTransport:
         self._confirmed: deque[Settlement] = deque()
         self._stopped = False
         self.unconfirmed = 0
+        self._at_start: int | None = None  # what waited for the group then
 
     @property
     def place(self) -> str:
@@ -89,6 +91,15 @@ class KafkaTransport:
     def away(self) -> float:
         since = self._client.away_since if self._client is not None else None
         return monotonic() - since if since is not None else 0.0
+
+    @property
+    def depth(self) -> int | None:
+        client = self._client
+        if client is None:
+            return self._at_start
+        client.gauge.wanted = True
+        behind = client.gauge.known
+        return self._at_start if behind is None else behind + len(client.ready)
 
     # --- opening ------------------------------------------------------------------------------------
 
@@ -132,6 +143,7 @@ class KafkaTransport:
         self.machine.fire(KafkaEvent.BUILD_OK)
         client.start()
         self._join(client, stopping)
+        self._at_start = depth
         return depth
 
     def _join(self, client: Client, stopping: Callable[[], bool]) -> None:
@@ -254,5 +266,6 @@ class KafkaTransport:
         if client is not None:
             self.unconfirmed = client.close(patience)
             if self.unconfirmed:
-                text = f"the brokers did not confirm {self.unconfirmed} settled records: they may come again"
+                records = many(self.unconfirmed, "settled record")
+                text = f"the brokers did not confirm {records}, which may come again"
                 self.notices.append(Notice(COMMIT_FAILED, logging.ERROR, text))

@@ -19,7 +19,7 @@ import shlex
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from chronicle.core.delivery import Delivery
@@ -27,7 +27,7 @@ from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
 from chronicle.core.settlement import Settlement
 from chronicle.core.states import EMBEDDED, Embedded, EmbeddedEvent
-from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, NoSuchQueue
+from chronicle.errors import BrokerRefused, BrokerUnreachable, ChronicleError, ConnectionLost, NoSuchQueue
 from chronicle.transports.local.address import file_of
 from chronicle.transports.local.contents import names_trace, unpack
 from chronicle.transports.local.owners import Owner, bury, tokens
@@ -42,6 +42,8 @@ from chronicle.transports.waker import Waker
 LOOK: Final = 0.05  # seconds between two checks of an idle queue
 PATROL: Final = 1.0  # seconds between two searches for dead holders
 BRIEFLY: Final = 0.1  # seconds that a turn may wait for other writers, well below the pump's pulse
+COUNT: Final = 2.0  # seconds between two counts of what waits, at least …
+COUNT_SHARE: Final = 100  # … and so many times as long as a count takes
 NAMED: Final = 10  # queues that an error lists
 # Pages that claiming and settling may write: for every message that can be held, and for the indexes. Never
 # more than the write-ahead log has anyway before SQLite begins it anew.
@@ -77,6 +79,19 @@ class LocalTransport:
         self._seen = -1  # the file's data version at the last check
         self._next: int | None = 0  # when the next message can be claimed, as of that check
         self._patrolled = 0.0
+        self._waiting: int | None = None  # as of the last count
+        self._count_at = 0.0
+
+    @property
+    def depth(self) -> int | None:
+        """Counted anew when it is looked at, but not all the time: a count goes through the whole queue."""
+        begun = time.monotonic()
+        if self._store is not None and begun >= self._count_at:
+            with suppress(ChronicleError), self._store.reading():
+                self._waiting = self._store.count(self._queue)
+            now = time.monotonic()
+            self._count_at = now + max(COUNT, COUNT_SHARE * (now - begun))
+        return self._waiting
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
         """Open the file, check the queue, free what dead processes held; how many messages are waiting."""
@@ -104,6 +119,7 @@ class LocalTransport:
             self._free_the_dead(store, self._owner)
             self._patrolled = time.monotonic()
             self._seen, self._next, self._stopped = -1, 0, False
+            self._count_at = 0.0
             self._stall, self._proven = Stall(self.notices), True
             with store.reading(opening=True):
                 waiting = store.count(queue)
@@ -112,6 +128,7 @@ class LocalTransport:
             self._let_go()
             raise
         self.machine.fire(EmbeddedEvent.OPENED)
+        self._waiting = waiting
         return waiting
 
     def receive(self, room: int, timeout: float) -> Sequence[Delivery]:

@@ -14,6 +14,7 @@ from typing import Final
 
 from chronicle.core.backoff import Backoff
 from chronicle.core.notice import Notice
+from chronicle.core.words import many
 from chronicle.transports.local.schema import Stalled
 
 AGAIN: Final = Backoff(0.05, 5.0)  # between two tries
@@ -49,7 +50,8 @@ class Stall:
             return
         if event != self._logged:
             self._logged = event
-            text = f"{error}; {remedy}; {unsettled} messages wait to be settled, no new ones are taken"
+            waiting = many(unsettled, "message waits", "messages wait")
+            text = f"{error}; {remedy}; {waiting} to be settled, no new ones are taken"
             self._notices.append(Notice(event, level, text, {"unsettled": unsettled}))
 
     def passed(self, now: float) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, assert_never
 
 from pika.channel import Channel
@@ -36,6 +37,7 @@ from chronicle.transports.rabbitmq.codec.decode import names_trace, open_envelop
 from chronicle.transports.rabbitmq.codec.encode import UNSENDABLE
 from chronicle.transports.rabbitmq.codec.frames import Arrival
 from chronicle.transports.rabbitmq.connection import Connection
+from chronicle.transports.rabbitmq.depth import DepthGauge
 from chronicle.transports.rabbitmq.letters import KEEPERS, Letters
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place
 from chronicle.transports.rabbitmq.session import ANSWER_TIMEOUT, CLOSE_TIMEOUT, CalledOff, Session
@@ -91,12 +93,18 @@ class RabbitTransport:
         self._courier: Courier | None = None
         self._mover: Mover | None = None
         self._windows: Windows | None = None
+        self._gauge = DepthGauge(connector.queue)
         self._asked_for_stream = False  # once: it leaves a line in the broker's log
         self._looked_for_stream = False  # at the first message of this epoch
 
     @property
     def place(self) -> str:
         return self._place
+
+    @property
+    def depth(self) -> int | None:
+        self._gauge.wanted = True
+        return self._gauge.known
 
     # --- opening ------------------------------------------------------------------------------------
 
@@ -140,6 +148,7 @@ class RabbitTransport:
         session.ask(lambda done: windows.consume(prefetch, done))
         self.machine.fire(RabbitEvent.CONSUME_OK)
         session.opening = False
+        self._gauge.begin(connection, depth)
         return depth
 
     def _probe(self, session: Session, connection: Connection) -> int:
@@ -173,6 +182,8 @@ class RabbitTransport:
             self._courier.look()
         if self._mover is not None:
             self._mover.look()
+        if self._gauge.wanted:
+            self._gauge.look(monotonic())
         if session.end is not None or connection.fault or not self._is_consuming():
             self._look_for_the_end()
         if not arrived or not room:
@@ -365,6 +376,7 @@ class RabbitTransport:
         """End this epoch; wait at most `patience` for the broker's close to complete."""
         self._epoch += 1
         self._ledger = None
+        self._gauge.end()
         session, self._session = self._session, None
         self._connection = self._channel = self._courier = self._mover = self._windows = None
         if session is not None:

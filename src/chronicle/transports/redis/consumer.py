@@ -117,6 +117,10 @@ class StreamTransport:
     def place(self) -> str:
         return self._address.place
 
+    @property
+    def depth(self) -> int | None:
+        return self._upkeep.waiting
+
     # --- opening ------------------------------------------------------------------------------------
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
@@ -151,7 +155,7 @@ class StreamTransport:
         self._buried = [settlement for settlement in self._buried if settlement.fate is Fate.OPEN]
         self._verdicts.take_in(self._buried, connected=True)
         if depth is not None:
-            self._upkeep.compare_trimmed(depth)
+            self._upkeep.compare(depth)
         self._was_there = True
         self._opened_at = now
         return depth.waits if depth is not None else None

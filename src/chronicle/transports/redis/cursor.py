@@ -99,6 +99,10 @@ class CursorTransport:
     def place(self) -> str:
         return self._address.place
 
+    @property
+    def depth(self) -> int | None:
+        return self._intake.waiting
+
     # --- opening ------------------------------------------------------------------------------------
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
@@ -122,7 +126,7 @@ class CursorTransport:
         self._intake.begin(self._work, self._bell, monotonic())
         self._intake.saw(span)
         self._letters.begin(self._work)
-        return self._depth(span)
+        return self._intake.waiting
 
     def _begin(self, wire: Wire, span: Answer, stopping: Callable[[], bool]) -> None:
         """Find out where to begin: where the key says, or else where the operator said."""
@@ -151,16 +155,6 @@ class CursorTransport:
                 "choose another --cursor, or delete that key",
             )
         return None if found is None else full(found.decode())
-
-    def _depth(self, span: Answer) -> int | None:
-        """How many entries wait, where Redis can tell."""
-        if span is None:
-            return 0
-        newest, oldest, length, *_ = span
-        last = number(self._position.last)
-        if not oldest or number(newest) <= last:
-            return 0
-        return int(length) if number(oldest) > last else None
 
     # --- working ------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from typing import Final
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.notice import Notice
+from chronicle.core.words import many
 from chronicle.transports.redis import scripts
 from chronicle.transports.redis.bell import Bell
 from chronicle.transports.redis.choices import Choices
@@ -49,6 +50,7 @@ class CursorIntake:
         notices: deque[Notice],
     ) -> None:
         self.ready: deque[Delivery] = deque()
+        self.waiting: int | None = None  # unread, as of the last look
         self._keys = keys
         self._fields = choices.fields
         self._window = Window(prefetch)
@@ -155,6 +157,19 @@ class CursorIntake:
             self._hungry = True
         if answer is not None:
             self._count(*answer)
+        self.waiting = self._unread(answer)
+
+    def _unread(self, answer: Answer) -> int | None:
+        """How many entries wait, where Redis can tell."""
+        if answer is None:
+            return 0
+        newest, oldest, length, added, _ = answer
+        last = number(self._position.last)
+        if not oldest or number(newest) <= last:
+            return 0
+        if number(oldest) > last:
+            return int(length)
+        return None if self._counted is None else int(added) - self._counted
 
     def _go_back(self, newest: bytes) -> None:
         if newest in self._recent:
@@ -185,7 +200,7 @@ class CursorIntake:
         self._counted = behind
         if gone > 0:
             text = (
-                f"{gone} entries were trimmed from the stream before they were read: they are lost; let "
+                f"{many(gone, 'entry was', 'entries were')} trimmed from the stream unread, and lost; let "
                 "producers keep more (MAXLEN), or raise --concurrency"
             )
             self._notices.append(Notice(UNREAD_TRIMMED, logging.ERROR, text, {"count": gone}))

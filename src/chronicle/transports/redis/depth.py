@@ -16,6 +16,11 @@ class Depth(NamedTuple):
     own: int  # pending under our own name
 
     @property
+    def free(self) -> int | None:
+        """How many nobody works on, if Redis can tell."""
+        return None if self.unread < 0 else self.unread + self.delayed + self.orphaned
+
+    @property
     def waits(self) -> int | None:
         """How many wait for the group, if Redis can tell."""
         return None if self.unread < 0 else self.unread + self.pending + self.delayed

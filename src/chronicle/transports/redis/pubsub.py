@@ -27,6 +27,7 @@ from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
 from chronicle.core.policy import not_kept
 from chronicle.core.settlement import Fate, Settlement
+from chronicle.core.words import many
 from chronicle.errors import ConnectionLost
 from chronicle.transports.redis import states
 from chronicle.transports.redis.address import address_of
@@ -52,6 +53,7 @@ class PubSubTransport:
 
     away = 0.0
     unconfirmed = 0
+    depth = None  # nothing waits: whoever does not listen misses it
 
     def __init__(self, connector: Connector) -> None:
         self._address = address_of(connector.url, connector.extras)
@@ -208,7 +210,7 @@ class PubSubTransport:
 
     def _tell_of_lost(self, number: int, why: str) -> None:
         if number:
-            text = f"{number} messages {why}: pub/sub keeps nothing, so they are lost"
+            text = f"{many(number, 'message')} {why}: pub/sub keeps nothing, so this is lost"
             self.notices.append(Notice(UNFINISHED, logging.ERROR, text, {"count": number}))
 
 

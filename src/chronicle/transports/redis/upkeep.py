@@ -61,6 +61,7 @@ class Upkeep:
         self._held = held
         self._aside = aside
         self._notices = notices
+        self.waiting: int | None = None  # for the group, as the server last said
         self._trimmed: int | None = None  # before they were read, so many are known of
         self._told_at = -TELL
         self._now = 0.0
@@ -204,10 +205,11 @@ class Upkeep:
     def _saw(self, answer: Answer) -> None:
         depth = Depth(*answer)
         self._own_pending(depth.own)
-        self.compare_trimmed(depth)
+        self.compare(depth)
 
-    def compare_trimmed(self, depth: Depth) -> None:
+    def compare(self, depth: Depth) -> None:
         """Tell what was trimmed before it was read; at the beginning, only what we would read next."""
+        self.waiting = depth.free
         trimmed = depth.trimmed
         if self._trimmed is None:
             self._trimmed = 0 if depth.unread else trimmed
