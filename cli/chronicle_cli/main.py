@@ -22,6 +22,7 @@ from chronicle.errors import BrokerError, ChronicleError, OperatorError, SyncerE
 from chronicle_cli import report
 from chronicle_cli.dotenv_file import load_env
 from chronicle_cli.help import write_examples
+from chronicle_cli.variables import unknown
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "consume": ("chronicle_cli.commands.consume:command", "Run a syncer over a queue."),
@@ -114,7 +115,7 @@ def cli(env_file: str | None, env_allow: tuple[str, ...]) -> None:
     flag overrides the environment, which overrides .env. proca's own PROCA_… variables come last. The file
     must be yours, with mode 600.
     """
-    report.warn(*load_env(env_file, os.environ, env_allow))
+    report.warn(*unknown(os.environ, strangers=False), *load_env(env_file, os.environ, env_allow))
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 PREFIX: Final = "CHRONICLE_"
+CLOSE: Final = 0.75  # of 1; below that the suggestion is a riddle
 OF_COMMANDS: Final = frozenset((
     "AGAINST", "ALLOW_DROP", "APP_DIR", "CAPTURE", "CONCURRENCY", "DEAD_LETTER", "DEAD_LETTERS",
     "DEAD_LETTER_EXCHANGE", "DEAD_LETTER_QUEUE_TYPE", "DEAD_LETTER_ROUTING_KEY", "DECLARE", "DLQ",
@@ -42,8 +43,12 @@ def of_brokers() -> frozenset[str]:
     return frozenset(option.name.upper() for broker in brokers() for option in broker.options)
 
 
-def unknown(names: Iterable[str]) -> Iterator[str]:
-    """A warning for each of these variables that looks like one of chronicle's but is not."""
+def unknown(names: Iterable[str], *, strangers: bool = True) -> Iterator[str]:
+    """A warning for each of these variables that looks like one of chronicle's but is not.
+
+    Without `strangers`, only for those that resemble one: others may be somebody else's. Kubernetes, for one,
+    sets CHRONICLE_SERVICE_HOST for a service called chronicle.
+    """
     known = OF_COMMANDS | OF_SYNCERS
     for name in names:
         rest = name.removeprefix(PREFIX)
@@ -51,6 +56,7 @@ def unknown(names: Iterable[str]) -> Iterator[str]:
             continue
         from difflib import get_close_matches  # only a typo pays for it
 
-        close = get_close_matches(rest, sorted(known | of_brokers()), 1)
+        close = get_close_matches(rest, sorted(known | of_brokers()), 1, CLOSE)
         meant = f"; did you mean {PREFIX}{close[0]}?" if close else ""
-        yield f"unknown variable {name}{meant}"
+        if close or strangers:
+            yield f"unknown variable {name}{meant}"
