@@ -167,6 +167,23 @@ def test_refused_in_the_middle_ends_with_one_and_the_exact_count(
     rabbit.queues.delete(queue)
 
 
+def test_a_user_who_may_not_write_ends_with_two(tmp_path: Path, lines: Path, rabbit: Broker) -> None:
+    """Issue 13, X6: the operator must change something, and nothing is left in doubt."""
+    queue, user = rabbit.queues.declare(rabbit.queues.name()), "may-not-write"
+    rabbit.node.api.add_user(user, "secret")
+    try:
+        rabbit.node.api.set_permissions(user, "^$", "^$", ".*")
+        url = rabbit.url.replace("guest:guest", f"{user}:secret")
+        said = run("publish", "--queue", queue, str(lines), cwd=tmp_path, env={"CHRONICLE_URL": url})
+    finally:
+        rabbit.node.api.delete_user(user)
+    assert said.code == 2, said.err
+    assert f"this user may not write to the queue {queue!r}" in said.problems[0]
+    assert "remedy: it needs permission to write to the default exchange, amq.default" in said.err
+    assert f"0 messages on {queue}, confirmed; the rest was refused" in said.err
+    assert rabbit.queues.depth(queue) == 0
+
+
 def test_tls_is_always_verified(tmp_path: Path, lines: Path, rabbit: Broker) -> None:
     """Z9: an unknown authority, a missing client certificate and a wrong port are refused."""
     node = rabbit.node

@@ -20,6 +20,7 @@ from chronicle.errors import (
     ChronicleError,
     InvalidMessage,
     MessageError,
+    NotAllowed,
     OperatorError,
     SettingError,
 )
@@ -96,19 +97,27 @@ def send(messages: Iterator[Delivery], where: Where, startup_timeout: float) -> 
         except ChronicleError as error:
             remedy = error.remedy if isinstance(error, OperatorError) else ""
             report.problem(str(error), remedy)
-            # A message that cannot be sent is alone in its batch, or none of its batch was sent.
-            rest = "was not sent" if isinstance(error, MessageError) else "is uncertain"
+            rest = rest_after(error, publication.confirmed)
             report.note(f"{counted(publication.confirmed)} on {where.queue}, confirmed; the rest {rest}")
             return stopped_by(error)
     report.say(f"{counted(publication.confirmed)} on {where.queue}, confirmed")
     return Exit.DONE
 
 
+def rest_after(error: ChronicleError, confirmed: int) -> str:
+    """What became of the messages that were not confirmed."""
+    # A message that cannot be sent is alone in its batch, or none of its batch was sent.
+    if isinstance(error, MessageError):
+        return "was not sent"
+    # A permission that was lost on the way may have been there for some of the batch.
+    return "was refused" if isinstance(error, NotAllowed) and not confirmed else "is uncertain"
+
+
 def stopped_by(error: ChronicleError) -> Exit:
     """The exit code of a publication that was started but not finished."""
     if isinstance(error, BrokerError):
         return Exit.UNREACHABLE
-    return Exit.OPERATOR if isinstance(error, SettingError) else Exit.FATAL
+    return Exit.OPERATOR if isinstance(error, SettingError | NotAllowed) else Exit.FATAL
 
 
 def counted(number: int) -> str:
