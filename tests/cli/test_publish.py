@@ -15,7 +15,7 @@ from chronicle.core.delivery import Delivery, Envelope
 from chronicle.core.record import dump, to_record
 from chronicle.engine.publication import in_batches
 from chronicle.transports.batches import BATCH, BATCH_BYTES
-from support.cli import PROGRAM, run
+from support.cli import PROGRAM, Said, run
 from support.fixtures import Broker
 from support.waiting import wait_for
 
@@ -82,9 +82,12 @@ def test_a_damaged_record_in_the_middle_says_how_many_are_confirmed(tmp_path: Pa
     record = to_record(Delivery(b"{}", queue="q", transport="file"))
     record["body"]["base64"] = "!"
     lines.write_text(lines.read_text() + dump(record).decode() + "\n")
-    said = run("publish", "--url", "local:q.db", "--queue", "q", str(lines), cwd=tmp_path)
+    args = ("publish", "--url", "local:q.db", "--queue", "q")
+    before = run(*args, str(lines), cwd=tmp_path)
+    assert (before.code, (tmp_path / "q.db").exists()) == (2, False)
+    said = run(*args, "-", cwd=tmp_path, stdin=lines.read_text())
     assert said.code == 2
-    assert "200 messages on q, confirmed" in said.err
+    assert "200 messages on q, confirmed; the rest was not sent" in said.err
     assert queued(tmp_path / "q.db") == 200
 
 
@@ -216,7 +219,60 @@ def test_json_is_what_arrives(tmp_path: Path, rabbit: Broker) -> None:
         assert channel.basic_get(queue, auto_ack=True)[2] == text.encode()
 
 
-def test_a_dry_run_counts_what_is_not_json(tmp_path: Path) -> None:
-    (tmp_path / "m.jsonl").write_bytes(b'{"a": 1}\n{"a": \n[]\nNaN\n')
-    said = run("publish", "--dry-run", "--queue", "q", "m.jsonl", cwd=tmp_path)
-    assert (said.code, said.out) == (0, "4 messages (2 not JSON) for q; nothing was sent\n")
+class TestNotJson:
+    """Issue 13: a file that is not JSON is named, with the line, before anything is sent."""
+
+    REMEDY = "  remedy: correct it; to send it as it stands, add --schema raw"
+
+    def publish(self, folder: Path, *args: str, stdin: str = "") -> Said:
+        return run("publish", "--url", "local:q.db", "--queue", "q", *args, cwd=folder, stdin=stdin)
+
+    @pytest.mark.parametrize(
+        ("content", "line"),
+        [
+            (b"dear all\nsee you\n", 1),
+            (b'{\n  "a": 1,\n  "b":\n}\n', 4),
+            (b"{}\n" * 250 + b'{"a"\n{}\n', 251),
+            (b"\n\nNaN\n{}\n", 3),
+        ],
+    )
+    def test_nothing_is_sent(self, tmp_path: Path, content: bytes, line: int) -> None:
+        (tmp_path / "good.json").write_bytes(b"{}")
+        (tmp_path / "m.txt").write_bytes(content)
+        said = self.publish(tmp_path, "good.json", "m.txt")
+        assert (said.code, len(said.problems)) == (2, 1)
+        assert said.problems[0].startswith(f"chronicle: m.txt, line {line}: the body is not JSON")
+        assert self.REMEDY in said.err.splitlines()
+        assert not (tmp_path / "q.db").exists()
+
+    def test_raw_sends_anything(self, tmp_path: Path) -> None:
+        (tmp_path / "m.txt").write_bytes(b"dear all\nsee you\n")
+        assert self.publish(tmp_path, "--schema", "raw", "m.txt").out == "2 messages on q, confirmed\n"
+
+    def test_standard_input_is_checked_as_it_is_read(self, tmp_path: Path) -> None:
+        said = self.publish(tmp_path, "-", stdin="{}\n" * 150 + "no\n")
+        assert said.code == 2
+        assert "standard input, line 151: the body is not JSON" in said.err
+        assert "100 messages on q, confirmed; the rest was not sent" in said.err
+        assert queued(tmp_path / "q.db") == 100
+
+    def test_a_schema_asks_what_consume_would_ask(self, tmp_path: Path) -> None:
+        (tmp_path / "m.json").write_text("{}")
+        assert self.publish(tmp_path, "--schema", "json", "m.json").code == 0
+        said = self.publish(tmp_path, "--schema", "proca", "m.json")
+        assert said.code == 2
+        assert "m.json, line 1: the message names no schema" in said.err
+
+    def test_what_was_captured_may_be_anything(self, tmp_path: Path) -> None:
+        """Bad input of a queue can be brought back to it."""
+        record = to_record(Delivery(b"not JSON", queue="q", transport="local"))
+        (tmp_path / "r.jsonl").write_bytes(dump(record) + b"\n")
+        assert self.publish(tmp_path, "r.jsonl").code == 0
+
+    def test_a_dry_run_counts_them(self, tmp_path: Path) -> None:
+        (tmp_path / "m.jsonl").write_bytes(b'{"a": 1}\n{"a": \n[]\nNaN\n')
+        said = self.publish(tmp_path, "--dry-run", "m.jsonl")
+        assert (said.code, said.out) == (2, "4 messages, 2 of them bad, for q; nothing was sent\n")
+        assert "m.jsonl, line 2: the body is not JSON" in said.problems[0]
+        raw = self.publish(tmp_path, "--dry-run", "--schema", "raw", "m.jsonl")
+        assert (raw.code, raw.out) == (0, "4 messages for q; nothing was sent\n")

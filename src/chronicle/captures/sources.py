@@ -3,7 +3,8 @@
 Rule 1: a path is a file, a folder (its `*.json` and `*.jsonl`, by name) or `-`, standard input.
 Rule 2: a file is one JSON document or JSON lines; each document or line is a record or a plain message.
         A plain message is delivered with its exact bytes, even if it is not JSON: bad input has its own
-        verdict.
+        verdict. Whoever wants to send only what is JSON has it checked (`check`); what is in a record was a
+        message once, and is not.
 Rule 3: JSON lines are read one at a time, however large the file is. The first lines decide: a document
         continues after its first line, JSON lines do not.
 Rule 4: a path that cannot be read is reported before the first message.
@@ -19,17 +20,19 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
+
+import orjson
 
 from chronicle.core.body import parse
 from chronicle.core.delivery import NOTHING, Delivery
 from chronicle.core.encryption import MAX_HEADER, AskSecret, cipher_from_header, decrypt_lines, is_encrypted
 from chronicle.core.json_tags import untag
 from chronicle.core.record import from_record, is_record
-from chronicle.errors import InvalidMessage, SettingError
+from chronicle.errors import InvalidMessage, MessageError, SettingError
 
 STDIN: Final = "-"
 TRANSPORT: Final = "file"
@@ -42,6 +45,7 @@ _KEYS_BEGIN: Final = re.compile(rb'\s*\{\s*"[^"]{0,200}"\s*:\s*(?:\{[^{}]{0,200}
 _KEY: Final = re.compile(r"[A-Za-z0-9_+/-]{43}=?")
 
 Line: TypeAlias = tuple[int, bytes]
+Check: TypeAlias = Callable[[Delivery], object]  # raises MessageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class FileReader:
     ask: AskSecret | None = None
     tell: Callable[[str], None] = lambda _: None
     encrypted: bool = False  # plain files are refused
+    check: Check | None = None  # of plain messages
 
 
 def read_messages(
@@ -87,6 +92,23 @@ def find_messages(paths: Sequence[str], reader: FileReader) -> Iterator[Found]:
     for file in files:
         _look_at(file, reader)
     return chain.from_iterable(_read(file, reader) for file in files)
+
+
+def check_plain(paths: Sequence[str], reader: FileReader) -> None:
+    """Check the plain messages of all files, but not of standard input; SettingError for the first bad one.
+
+    For whoever would rather find it before the first message is sent.
+    """
+    silent = replace(reader, tell=lambda _: None)
+    for file in (file for path in paths for file in _files(path)):
+        if file != STDIN and os.path.isfile(file) and not _is_encrypted(file):
+            for _ in _read(file, silent):
+                pass
+
+
+def _is_encrypted(name: str) -> bool:
+    with open(name, "rb") as file:
+        return is_encrypted(file.read(HEAD))
 
 
 def _files(path: str) -> list[str]:
@@ -228,6 +250,8 @@ def _found(content: bytes, name: str, number: int, reader: FileReader) -> Found:
         _refuse_keys(content, name)
         origin = {"file": name, "line": number}
         plain = Delivery(content, queue=reader.queue, transport=TRANSPORT, origin=origin)
+        if reader.check is not None:
+            check_message(plain, reader.check)
         return Found(plain, name, number, NOTHING)
     try:
         account = untag(record.get("chronicle", {}))
@@ -237,6 +261,27 @@ def _found(content: bytes, name: str, number: int, reader: FileReader) -> Found:
         raise SettingError(
             f"{name}, line {number}: a damaged record: {why}", "remove the line, or capture again"
         ) from None
+
+
+def check_message(message: Delivery, check: Check) -> None:
+    """SettingError that names file and line if it is not what it must be."""
+    try:
+        check(message)
+    except MessageError as error:
+        name, line = message.origin["file"], message.origin["line"] + _lines_before_fault(message.body)
+        raise SettingError(
+            f"{'standard input' if name == STDIN else name}, line {line}: {error}",
+            "correct it; to send it as it stands, add --schema raw",
+        ) from None
+
+
+def _lines_before_fault(content: bytes) -> int:
+    """In which line of a document it stops being JSON, counted from 0."""
+    try:
+        orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        return error.lineno - 1
+    return 0
 
 
 def _record(content: bytes) -> dict[str, Any] | None:
