@@ -18,6 +18,7 @@ from typing import Any, Final
 import click
 
 from chronicle import __version__
+from chronicle.engine.signals import interrupt_on_signal
 from chronicle.errors import BrokerError, ChronicleError, OperatorError, SyncerError
 from chronicle_cli import report
 from chronicle_cli.dotenv_file import load_env
@@ -54,6 +55,7 @@ chronicle COMMAND --help
 
 
 LINGER: Final = 2.0  # seconds
+INTERRUPTED: Final = 4  # as engine.job.Exit.RETURNED; the help should not pay for importing that
 
 
 class LazyGroup(click.Group):
@@ -121,6 +123,7 @@ def cli(env_file: str | None, env_allow: tuple[str, ...]) -> None:
 def main() -> None:
     """The command line of this process (__main__.py)."""
     _fill_closed_streams()
+    interrupt_on_signal(lambda: report.last_words("stopped at once"))
     code = run(sys.argv[1:])
     if code:
         _do_not_linger(code)
@@ -167,7 +170,9 @@ def run(args: Sequence[str]) -> int:
     except ChronicleError as error:
         return _failed(error)
     except (click.Abort, KeyboardInterrupt):
-        return 130
+        report.begin_line()  # a prompt may have left one unfinished
+        report.problem("interrupted before it was done")
+        return INTERRUPTED
     except BrokenPipeError:
         _give_up_stdout()  # the reader is gone
         return 1

@@ -187,7 +187,7 @@ def test_wrong_use_is_one_line_and_a_hint(folder: Path) -> None:
         (2, "raise SyncerError('the problem', 'the remedy', 'File \"theirs.py\", line 1')"),
         (3, "raise BrokerUnreachable('the problem')"),
         (1, "raise InvalidMessage('the problem')"),
-        (130, "raise KeyboardInterrupt"),
+        (4, "raise KeyboardInterrupt"),
         (7, "return 7"),
         (0, "return None"),
     ],

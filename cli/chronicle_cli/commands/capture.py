@@ -107,8 +107,12 @@ def give_up(capture: CaptureFile, file: str, queue: str) -> None:
 
 def told(copied: Copied, file: str, queue: str) -> int:
     """Say what is in the file; the exit code."""
+    if copied.stopped and not copied.count:
+        os.unlink(file)
+        report.problem("interrupted before the first message was copied")
+        return Exit.RETURNED
     report.say(f"{copied.count} messages of {queue} copied to {file}; all are still in the queue")
-    if copied.stopped:
+    if copied.stopped and copied.count < copied.wanted:
         report.problem("interrupted: the file is incomplete")
         return Exit.RETURNED
     if copied.count < copied.wanted:

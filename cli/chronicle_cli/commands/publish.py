@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -115,7 +114,7 @@ def send(messages: Iterator[Delivery], where: Where, startup_timeout: float) -> 
                 publication.run(in_batches(messages), advance)
         except KeyboardInterrupt:
             report.problem(f"interrupted: {counted(publication.confirmed)} on {where.queue}, confirmed")
-            return 128 + (publication.signal or signal.SIGINT)
+            return 128 + publication.signal if publication.forced else Exit.RETURNED
         except ChronicleError as error:
             remedy = error.remedy if isinstance(error, OperatorError) else ""
             report.problem(str(error), remedy)

@@ -105,8 +105,8 @@ def command(
         code, tally = replayed(ctx, load(work.syncer, work.app_dir), source, file.write)
     report.say(*table(tally))
     if not code and not source.at_end:
-        report.problem("stopped before the end", "messages that are not in the table were not tried")
-        return Exit.FATAL
+        report.problem("interrupted", "messages that are not in the table were not tried")
+        return Exit.RETURNED
     return code or (Exit.FATAL if tally.failed else Exit.DONE)
 
 
@@ -135,10 +135,10 @@ def compare(ctx: click.Context, syncers: tuple[Syncer, Syncer], messages: Callab
         code, tally = replayed(ctx, syncer, source, remember=True)
         if code or not source.at_end:
             report.problem(
-                f"{syncer.name} did not finish, so nothing is compared",
-                "an exception ends a run; with --on-exception fail it counts as a failure",
+                f"{'interrupted: ' if not code else ''}{syncer.name} did not finish, so nothing is compared",
+                "an exception ends a run; with --on-exception fail it counts as a failure" if code else "",
             )
-            return code or Exit.FATAL
+            return code or Exit.RETURNED
         tallies.append(tally)
     old, new = tallies
     places = changed(old, new)

@@ -123,7 +123,7 @@ def export(
     Group.OUTPUT, "--no-export", is_flag=True, envvar="CHRONICLE_DLQ_NO_EXPORT",
     help="Keep no copy: what is dropped is gone.",
 )  # fmt: skip
-@option(Group.WORK, "--yes", is_flag=True, envvar="CHRONICLE_DLQ_YES", help="Do not ask for confirmation.")
+@dlq_options.yes("Do not ask for confirmation.")
 @click.pass_context
 def drop(
     ctx: click.Context,
@@ -146,7 +146,9 @@ def drop(
     sink = None if no_export else LazyFile(file or default_name(aim.dead), new=False)
     kept = "no copy is kept" if sink is None else f"a copy goes to {sink.path}"
     with aim.read(AHEAD) as letters:
-        if letters.present and not yes and not agreed(letters.present, aim, conditions, kept):
+        which = "the matching ones among the" if conditions else "the"
+        question = f"Drop {which} {counted(letters.present)} in {aim.dead}? {kept}"
+        if letters.present and not yes and not dlq_options.agreed(question):
             report.say("nothing dropped")
             return Exit.DONE
         work = Export(
@@ -155,16 +157,6 @@ def drop(
         tally = carried_out(work, sink, aim, letters.present, "dropped")
     where = "" if sink is None or not tally.moved else f"; a copy is in {sink.path}"
     return ending(tally, aim, f"dropped from {aim.dead}{where}")
-
-
-def agreed(present: int, aim: Aim, conditions: tuple[Condition, ...], kept: str) -> bool:
-    """Ask for confirmation."""
-    if not sys.stdin.isatty():
-        raise SettingError(
-            "this needs confirmation, and there is no terminal to ask at", "add --yes if you are sure"
-        )
-    which = "the matching ones among the" if conditions else "the"
-    return click.confirm(f"Drop {which} {counted(present)} in {aim.dead}? {kept}", err=True)
 
 
 def carried_out(work: Export, sink: RecordWriter | None, aim: Aim, present: int, doing: str) -> Tally:
@@ -193,7 +185,7 @@ def ending(tally: Tally, aim: Aim, done: str, *, to_stderr: bool = False) -> int
     (report.note if to_stderr else report.say)(f"{counted(tally.moved)} {done}")
     for line in unseen(tally, aim):
         report.note(line)
-    return interrupted(tally) if tally.stopped else Exit.DONE
+    return interrupted(tally) if tally.stopped and tally.seen < tally.present else Exit.DONE
 
 
 def default_name(dead: str) -> str:

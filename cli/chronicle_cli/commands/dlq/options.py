@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,7 @@ from chronicle.core.deadletters.conditions import Condition, parse_condition
 from chronicle.core.rate_limit import parse_rate
 from chronicle.core.topology import dead_letter_queue
 from chronicle.deadletters.reader import WORN_AFTER, dead_letters
+from chronicle.errors import SettingError
 from chronicle.transports.seam import Connector, Reader
 from chronicle_cli import options, report
 from chronicle_cli.broker_options import own_options
@@ -85,6 +87,20 @@ def limit(help_text: str, default: int | None = None) -> Decorator[Any]:
         Group.BOUNDS, "--limit", type=POSITIVE, default=default, metavar="N", envvar="CHRONICLE_LIMIT",
         help=help_text,
     )  # fmt: skip
+
+
+def yes(help_text: str) -> Decorator[Any]:
+    """Without this, a person is asked."""
+    return option(Group.WORK, "--yes", is_flag=True, envvar="CHRONICLE_DLQ_YES", help=help_text)
+
+
+def agreed(question: str) -> bool:
+    """Ask for confirmation."""
+    if not sys.stdin.isatty():
+        raise SettingError(
+            "this needs confirmation, and there is no terminal to ask at", "add --yes if you are sure"
+        )
+    return click.confirm(question, err=True)
 
 
 def reveal(help_text: str) -> Decorator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from chronicle.deadletters.reader import AHEAD, no_letters
 from chronicle.deadletters.redrive import Redrive, Tally
 from chronicle.deadletters.verify import VerifyTransport
 from chronicle.engine.job import Bounds, Exit, Job, Lifecycle
-from chronicle.engine.signals import stop_on_signal
+from chronicle.engine.signals import is_signal, stop_on_signal
 from chronicle.errors import ChronicleError, NoSuchQueue, SettingError
 from chronicle.transports.catalog import open_publisher, open_reader
 from chronicle.transports.seam import Reading
@@ -36,11 +37,11 @@ chronicle dlq redrive --queue cus.12.deliver --dry-run
 chronicle dlq redrive --queue cus.12.deliver
 chronicle dlq redrive --queue cus.12.deliver --match 'reason=timeout' --match 'age<1d' --limit 100 --rate 50/s
 chronicle dlq redrive --queue cus.12.deliver --to cus.12.repair --match schema=proca:event:2
-chronicle dlq redrive --queue cus.12.deliver --verify my_crm:sync --keys keys.json
+chronicle dlq redrive --queue cus.12.deliver --verify my_crm:sync --keys keys.json --yes
 """
 TRYING: Final = Policy(OnFailure.DEAD_LETTER, OnInvalid.DEAD_LETTER, OnException.FAIL, trial=True)
 MOVING: Final = ("also", "to", "rate", "max_redrives", "dry_run")
-VERIFYING: Final = ("app_dir", "concurrency", "schema", "keys", "sign_keys", "require_decryption",
+VERIFYING: Final = ("yes", "app_dir", "concurrency", "schema", "keys", "sign_keys", "require_decryption",
                     "normalize_events", "log_format", "log_level", "live", "drain_timeout")  # fmt: skip
 
 moving = stack(
@@ -70,10 +71,12 @@ moving = stack(
 )  # fmt: skip
 verify = option(
     Group.WORK, "--verify", metavar="MODULE:NAME", envvar="CHRONICLE_DLQ_VERIFY",
-    help="Redrive nothing: run this syncer on each dead letter. True removes it; any other result leaves it, "
-    "with the new reason. The options below are for this, as in `chronicle consume`.",
+    help="Redrive nothing: run this syncer on each dead letter, for real: what it writes is written. True "
+    "removes the letter; any other result leaves it, with the new reason. At a terminal it asks first; "
+    "elsewhere it needs --yes. The options below are for this, as in `chronicle consume`.",
 )  # fmt: skip
 work = stack(
+    dlq_options.yes("With --verify: do not ask for confirmation."),
     options.app_dir, options.concurrency, options.schema, options.keys, options.sign_key,
     options.require_decryption, options.normalize_events, options.drain_timeout, options.output,
 )  # fmt: skip
@@ -100,7 +103,7 @@ def redrive(ctx: click.Context, /, verify: str | None, **_: Any) -> int:
     x-chronicle-redrives counts up. Ctrl-C finishes the batch and says how far it got.
 
     Exit codes: 0 done, 1 some could not go (with --verify: some failed), 2 usage or configuration, 3 broker
-    not reachable, 128+n interrupted.
+    not reachable, 4 stopped by a signal before all were done, 128+n forced by a second one.
     """
     unused = MOVING if verify else VERIFYING
     given = [name for name in unused if typed(ctx, name)]
@@ -163,7 +166,7 @@ def told(tally: Tally, aim: Aim, *, dry_run: bool) -> int:
         report.say(line)
     for line in unseen(tally, aim):
         report.note(line)
-    if tally.stopped:
+    if tally.stopped and tally.seen < tally.present:
         return interrupted(tally)
     return Exit.FATAL if tally.failed else Exit.DONE
 
@@ -174,6 +177,13 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     settings = options.work_of(ctx, aim.where.prefetch)
     report.warn(*settings.warnings)
     found = load(settings.syncer, settings.app_dir)
+    report.note(
+        f"--verify runs {found.name} for real: what it writes is written, and a dead letter that it handles "
+        f"is removed from {aim.dead}"
+    )
+    if not ctx.params["yes"] and not dlq_options.agreed(f"Run it on the dead letters of {aim.queue}?"):
+        report.say("nothing was tried")
+        return Exit.DONE
     conditions: tuple[Condition, ...] = ctx.params["conditions"]
     # Those that do not match are held to the end and count against the prefetch.
     ahead = AHEAD if conditions else settings.prefetch
@@ -212,6 +222,9 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     if left > 0:
         report.note(f"{left} of {present} were not tried and are still in {aim.dead}, unchanged")
     failed = counters.dead_lettered or counters.ack_retry or (left > 0 and ctx.params["limit"] is None)
+    if ending.code is Exit.DONE and left > 0 and is_signal(ending.reason):
+        report.problem(f"interrupted: what was not tried is still in {aim.dead}")
+        ending = replace(ending, code=Exit.RETURNED)
     code = int(ending.code) or int(Exit.FATAL if failed else Exit.DONE)
     if ending.stuck:
         leave_now(code)
