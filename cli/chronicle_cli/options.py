@@ -271,7 +271,7 @@ capture = option(
 )  # fmt: skip
 encrypt = option(
     Group.OUTPUT, "--encrypt/--no-encrypt", default=None, envvar="CHRONICLE_ENCRYPT",
-    help="Encrypt the capture with the passphrase in CHRONICLE_PASSPHRASE or in the file "
+    help="Encrypt the file with the passphrase in CHRONICLE_PASSPHRASE or in the file "
     "CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the key in CHRONICLE_ENCRYPT_KEY_FILE."
     "  [default: if one of these is set]",
 )  # fmt: skip

@@ -13,6 +13,7 @@ import click
 
 from chronicle.captures.file import CaptureFile, open_capture
 from chronicle.core.deadletters.conditions import Condition
+from chronicle.core.encryption import Secret
 from chronicle.core.record import dump
 from chronicle.deadletters.export import Export, RecordWriter
 from chronicle.deadletters.reader import AHEAD
@@ -20,28 +21,33 @@ from chronicle.deadletters.redrive import Tally
 from chronicle.engine.job import Exit
 from chronicle.engine.signals import stop_on_signal
 from chronicle.errors import ChronicleError, SettingError
-from chronicle_cli import report
+from chronicle_cli import options, report
 from chronicle_cli.commands.dlq import options as dlq_options
 from chronicle_cli.commands.dlq.options import Aim, aim_of
 from chronicle_cli.commands.dlq.summary import interrupted, unseen
 from chronicle_cli.commands.dlq.view import counted
+from chronicle_cli.given import typed
 from chronicle_cli.help import Command, Group, option
+from chronicle_cli.passphrase import PassphraseSource
 from chronicle_cli.progress import progress
 
 STDOUT: Final = "-"
 
 
 class LazyFile:
-    """A file of records, created when there is one to write, with mode 600."""
+    """A file of records, created when there is one to write, with mode 600; encrypted if it has a secret."""
 
-    def __init__(self, path: str, *, new: bool) -> None:
+    def __init__(self, path: str, secret: Secret | None, *, new: bool) -> None:
         self.path = path
+        self._secret = secret
         self._new = new
         self._file: CaptureFile | None = None
 
     def write(self, records: Sequence[dict[str, Any]]) -> None:
         if self._file is None:
-            self._file = open_capture(self.path, None, new=self._new, tell=report.warn)
+            known = self._secret
+            secret = None if known is None else lambda: known
+            self._file = open_capture(self.path, secret, new=self._new, tell=report.warn)
         self._file.write(records)
 
     def sync(self) -> None:
@@ -67,13 +73,25 @@ class Stdout:
         self.sync()
 
 
-@click.command("export", cls=Command, examples="chronicle dlq export --queue cus.12.deliver dead.jsonl")
+def secret_of(ctx: click.Context) -> Secret | None:
+    """What the file is to be encrypted with; asked for here, before any dead letter is held."""
+    ask = PassphraseSource(os.environ, encrypt=ctx.params["encrypt"]).for_writing
+    return None if ask is None else ask()
+
+
+@click.command(
+    "export",
+    cls=Command,
+    examples="chronicle dlq export --queue cus.12.deliver dead.jsonl\n"
+    "CHRONICLE_PASSPHRASE_FILE=secret.txt chronicle dlq export --queue cus.12.deliver --encrypt dead.enc",
+)
 @click.argument("file", metavar="FILE")
 @dlq_options.where
 @dlq_options.match
 @dlq_options.limit("At most this many, oldest first.  [default: all]")
 @dlq_options.max_deliveries
 @dlq_options.reveal("Allow - as FILE: the records, personal data included, go to standard output.")
+@options.encrypt
 @click.pass_context
 def export(
     ctx: click.Context,
@@ -87,17 +105,20 @@ def export(
     """Write dead letters to FILE and leave them in the queue.
 
     FILE is created with mode 600 and must not exist yet. It has one record per line, with the body exactly as
-    it came: `chronicle replay` runs a syncer over it, `chronicle publish` puts it on a queue. For what
-    looking does to a message on RabbitMQ, see chronicle dlq --help.
+    it came: `chronicle replay` runs a syncer over it, `chronicle publish` puts it on a queue. It is encrypted
+    as a capture is: see `chronicle capture`. For what looking does to a message on RabbitMQ, see
+    chronicle dlq --help.
     """
     if file == STDOUT and not reveal:
         raise SettingError(
             "records contain personal data and would be printed", "name a file, or add --reveal"
         )
+    if file == STDOUT and ctx.params["encrypt"] and typed(ctx, "encrypt"):
+        raise SettingError("--encrypt has no effect on standard output", "name a file")
     if file != STDOUT and os.path.lexists(file):
         raise SettingError(f"{file} already exists", "name a new file")
     aim = aim_of(ctx)
-    sink = Stdout() if file == STDOUT else LazyFile(file, new=True)
+    sink = Stdout() if file == STDOUT else LazyFile(file, secret_of(ctx), new=True)
     with aim.read(limit, ctx.params["max_deliveries"]) as letters:
         work = Export(letters, aim.queue, sink, conditions=conditions, limit=limit, max_body=aim.max_body)
         tally = carried_out(work, sink, aim, letters.present, "written")
@@ -123,6 +144,7 @@ def export(
     Group.OUTPUT, "--no-export", is_flag=True, envvar="CHRONICLE_DLQ_NO_EXPORT",
     help="Keep no copy: what is dropped is gone.",
 )  # fmt: skip
+@options.encrypt
 @dlq_options.yes("Do not ask for confirmation.")
 @click.pass_context
 def drop(
@@ -137,13 +159,16 @@ def drop(
 ) -> int:
     """Remove dead letters for good, after writing them to a file.
 
-    Each batch is on disk before it is removed. The file is created with mode 600; several drops on one day
-    go to the same file. At a terminal it asks for confirmation; elsewhere it needs --yes.
+    Each batch is on disk before it is removed. The file is created with mode 600, and encrypted as a capture
+    is; several drops on one day go to the same file. At a terminal it asks for confirmation; elsewhere it
+    needs --yes.
     """
     if file and no_export:
         raise SettingError("--export and --no-export cannot be combined", "leave one of them out")
+    if no_export and ctx.params["encrypt"] and typed(ctx, "encrypt"):
+        raise SettingError("--encrypt has no effect with --no-export", "leave one of them out")
     aim = aim_of(ctx)
-    sink = None if no_export else LazyFile(file or default_name(aim.dead), new=False)
+    sink = None if no_export else LazyFile(file or default_name(aim.dead), secret_of(ctx), new=False)
     kept = "no copy is kept" if sink is None else f"a copy goes to {sink.path}"
     with aim.read(AHEAD) as letters:
         which = "the matching ones among the" if conditions else "the"
