@@ -275,6 +275,11 @@ encrypt = option(
     "CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the key in CHRONICLE_ENCRYPT_KEY_FILE."
     "  [default: if one of these is set]",
 )  # fmt: skip
+bodies_as_json = option(
+    Group.OUTPUT, "--bodies-as-json/--no-bodies-as-json", default=True, envvar="CHRONICLE_BODIES_AS_JSON",
+    help="Whether a record has the body as text and as JSON, too, for people and other programs. Without, a "
+    "file is less than half as large; chronicle reads both.",
+)  # fmt: skip
 encrypted = click.option(
     "--encrypted/--plain", "encrypt", default=None, envvar="CHRONICLE_ENCRYPT", show_envvar=True,
     help="Refuse a file that is not encrypted, or accept it.  [default: refused if CHRONICLE_PASSPHRASE, "

@@ -10,6 +10,7 @@ import click
 
 from chronicle.captures.file import CaptureFile, open_capture
 from chronicle.captures.snapshot import Copied, Snapshot
+from chronicle.core.body import MAX_BODY
 from chronicle.engine.job import Exit
 from chronicle.engine.signals import stop_on_signal
 from chronicle.errors import ChronicleError
@@ -44,6 +45,7 @@ chronicle replay --syncer my_crm:sync messages.jsonl
     help="Stop at a message that a quorum queue has delivered more often than this: beyond its limit (20 "
     "unless set otherwise) such a queue dead-letters or drops it.",
 )  # fmt: skip
+@options.bodies_as_json
 @options.encrypt
 @click.pass_context
 def command(
@@ -78,6 +80,7 @@ def command(
                 capture,
                 limit=limit,
                 most_deliveries=max_deliveries,
+                readable=MAX_BODY if ctx.params["bodies_as_json"] else 0,
                 startup_timeout=ctx.params["startup_timeout"],
                 tell=report.warn,
                 advance=advance,

@@ -15,6 +15,7 @@ from typing import Any
 
 from chronicle.captures.file import CaptureFile
 from chronicle.core.account import account_of, is_final
+from chronicle.core.body import MAX_BODY
 from chronicle.core.record import to_record
 from chronicle.core.settlement import Settlement
 from chronicle.telemetry import events
@@ -26,11 +27,19 @@ class Recorder:
     """An observer that writes every finished message, and passes everything on."""
 
     def __init__(
-        self, behind: Observer, file: CaptureFile, name: str, *, clock: Callable[[], float] = time.time
+        self,
+        behind: Observer,
+        file: CaptureFile,
+        name: str,
+        *,
+        readable: int = MAX_BODY,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        """Bodies up to `readable` bytes are in their records as text and JSON, too."""
         self._behind = behind
         self._file = file
         self._name = name
+        self._readable = readable
         self._clock = clock
         self._stop: Callable[[str], None] = lambda _: None
         self.failed = False
@@ -57,7 +66,7 @@ class Recorder:
             return
         now = int(self._clock() * 1000)
         try:
-            self._file.write([record_of(settlement, now) for settlement in ended])
+            self._file.write([record_of(settlement, now, self._readable) for settlement in ended])
         except OSError as error:
             self.missing += len(ended)
             self._fail(error)
@@ -89,6 +98,6 @@ class Recorder:
         self._stop("the capture cannot be written")
 
 
-def record_of(settlement: Settlement, now: int) -> dict[str, Any]:
+def record_of(settlement: Settlement, now: int, readable: int = MAX_BODY) -> dict[str, Any]:
     """The delivery, and how it was handled."""
-    return to_record(settlement.delivery, account_of(settlement, now))
+    return to_record(settlement.delivery, account_of(settlement, now), readable)

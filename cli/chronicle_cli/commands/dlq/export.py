@@ -79,6 +79,11 @@ def secret_of(ctx: click.Context) -> Secret | None:
     return None if ask is None else ask()
 
 
+def readable_of(ctx: click.Context, aim: Aim) -> int:
+    """Up to which size a body is in its record as text and JSON, too."""
+    return aim.max_body if ctx.params["bodies_as_json"] else 0
+
+
 @click.command(
     "export",
     cls=Command,
@@ -91,6 +96,7 @@ def secret_of(ctx: click.Context) -> Secret | None:
 @dlq_options.limit("At most this many, oldest first.  [default: all]")
 @dlq_options.max_deliveries
 @dlq_options.reveal("Allow - as FILE: the records, personal data included, go to standard output.")
+@options.bodies_as_json
 @options.encrypt
 @click.pass_context
 def export(
@@ -120,7 +126,10 @@ def export(
     aim = aim_of(ctx)
     sink = Stdout() if file == STDOUT else LazyFile(file, secret_of(ctx), new=True)
     with aim.read(limit, ctx.params["max_deliveries"]) as letters:
-        work = Export(letters, aim.queue, sink, conditions=conditions, limit=limit, max_body=aim.max_body)
+        work = Export(
+            letters, aim.queue, sink, conditions=conditions, limit=limit, max_body=aim.max_body,
+            readable=readable_of(ctx, aim),
+        )  # fmt: skip
         tally = carried_out(work, sink, aim, letters.present, "written")
     if tally.seen and aim.marks:
         report.note(aim.marks)
@@ -144,6 +153,7 @@ def export(
     Group.OUTPUT, "--no-export", is_flag=True, envvar="CHRONICLE_DLQ_NO_EXPORT",
     help="Keep no copy: what is dropped is gone.",
 )  # fmt: skip
+@options.bodies_as_json
 @options.encrypt
 @dlq_options.yes("Do not ask for confirmation.")
 @click.pass_context
@@ -177,8 +187,9 @@ def drop(
             report.say("nothing dropped")
             return Exit.DONE
         work = Export(
-            letters, aim.queue, sink, conditions=conditions, limit=limit, drop=True, max_body=aim.max_body
-        )
+            letters, aim.queue, sink, conditions=conditions, limit=limit, drop=True, max_body=aim.max_body,
+            readable=readable_of(ctx, aim),
+        )  # fmt: skip
         tally = carried_out(work, sink, aim, letters.present, "dropped")
     where = "" if sink is None or not tally.moved else f"; a copy is in {sink.path}"
     return ending(tally, aim, f"dropped from {aim.dead}{where}")
