@@ -133,7 +133,10 @@ def export(
         tally = carried_out(work, sink, aim, letters.present, "written")
     if tally.seen and aim.marks:
         report.note(aim.marks)
-    return ending(tally, aim, f"in {file}; they are still in {aim.dead}", to_stderr=file == STDOUT)
+    done = f"in {file}; they are still in {aim.dead}"
+    if not tally.moved and file != STDOUT:
+        done = f"to write: {file} was not created"
+    return ending(tally, aim, done, to_stderr=file == STDOUT)
 
 
 @click.command(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,8 +13,8 @@ import click
 from chronicle.core.deadletters.conditions import Condition, parse_condition
 from chronicle.core.rate_limit import parse_rate
 from chronicle.core.topology import dead_letter_queue
-from chronicle.deadletters.reader import WORN_AFTER, dead_letters
-from chronicle.errors import SettingError
+from chronicle.deadletters.reader import WORN_AFTER, dead_letters, no_letters, nothing_died
+from chronicle.errors import NoSuchQueue, SettingError
 from chronicle.transports.seam import Connector, Reader
 from chronicle_cli import options, report
 from chronicle_cli.broker_options import own_options
@@ -65,9 +66,9 @@ where = stack(options.where, own_options("dlq"), dlq, options.startup_timeout, m
 match = option(
     Group.WORK, "--match", "conditions", type=Matching(), multiple=True, metavar="CONDITION",
     envvar="CHRONICLE_DLQ_MATCH",
-    help="Only these dead letters: reason=TEXT (contains the text), id=N or id=N,N… (actionId), "
-    "schema=NAME, age>1d or age<1h (since it died). May be repeated: all must hold. In the variable, "
-    "separate them with semicolons.",
+    help="Only these dead letters: reason=TEXT (contains the text), id=N or id=N,N… (actionId), entry=ID (as "
+    "`dlq show` prints it, or as the log named it), schema=NAME, age>1d or age<1h (since it died). May be "
+    "repeated: all must hold. In the variable, separate them with semicolons.",
 )  # fmt: skip
 max_deliveries = option(
     Group.BOUNDS, "--max-deliveries", type=POSITIVE, default=WORN_AFTER, metavar="N",
@@ -116,6 +117,7 @@ class Aim:
     dead: str
     startup_timeout: float
     max_body: int
+    named: bool = False  # the queue of the dead letters was
 
     @property
     def queue(self) -> str:
@@ -134,11 +136,29 @@ class Aim:
         """What looking does to a message; empty when it does nothing."""
         return self.where.broker.marks
 
-    def read(self, ahead: int | None, worn_after: int = WORN_AFTER) -> AbstractContextManager[Reader]:
+    @contextmanager
+    def read(self, ahead: int | None, worn_after: int = WORN_AFTER) -> Iterator[Reader]:
         """The dead letters, to be read once; at most `ahead` are fetched before they are asked for."""
-        return dead_letters(
+        found = dead_letters(
             self.letters, ahead, worn_after, startup_timeout=self.startup_timeout, tell=report.warn
         )
+        with ExitStack() as opened:
+            try:
+                letters = opened.enter_context(found)
+            except NoSuchQueue:
+                letters = self.none()
+            yield letters
+
+    def none(self) -> Reader:
+        """No dead letters, because there is no such queue; NoSuchQueue if that is a slip in a name."""
+        if self.named:
+            raise no_letters(self.letters)
+        letters = nothing_died(self.main, self.dead)
+        report.note(
+            f"there is no {self.dead}: nothing has died yet, or the dead letters are in another queue "
+            "(--dlq), or nowhere"
+        )
+        return letters
 
 
 def aim_of(ctx: click.Context) -> Aim:
@@ -149,4 +169,6 @@ def aim_of(ctx: click.Context) -> Aim:
     report.note(found.notice)
     report.warn(*found.warnings)
     quiet_clients()
-    return Aim(found, dead, ctx.params["startup_timeout"], ctx.params["max_body"])
+    return Aim(
+        found, dead, ctx.params["startup_timeout"], ctx.params["max_body"], named=bool(ctx.params["dlq"])
+    )

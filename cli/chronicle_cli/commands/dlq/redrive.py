@@ -11,7 +11,7 @@ import click
 from chronicle.core.deadletters.conditions import Condition
 from chronicle.core.deadletters.moves import RedrivePlan
 from chronicle.core.policy import OnException, OnFailure, OnInvalid, Policy
-from chronicle.deadletters.reader import AHEAD, no_letters
+from chronicle.deadletters.reader import AHEAD
 from chronicle.deadletters.redrive import Redrive, Tally
 from chronicle.deadletters.verify import VerifyTransport
 from chronicle.engine.job import Bounds, Exit, Job, Lifecycle
@@ -210,7 +210,9 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     try:
         ending = run_to_end(job, transport, observer)
     except NoSuchQueue:
-        raise no_letters(aim.letters) from None
+        aim.none()
+        report.say(f"{counted(0)} handled and removed")
+        return Exit.DONE
     counters = ending.counters
     present = transport.present or 0
     failing = counters.dead_lettered
