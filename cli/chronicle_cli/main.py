@@ -98,6 +98,7 @@ class LazyGroup(click.Group):
 @click.option(
     "--env-file",
     metavar="FILE",
+    type=click.Path(readable=False),  # for the shell, which offers files
     envvar="CHRONICLE_ENV_FILE",
     show_envvar=True,
     help="Read variables from this file instead of .env in this folder.",

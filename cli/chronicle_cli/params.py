@@ -14,10 +14,12 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from chronicle.core.order import ORDER_FORMS, parse_order
 from chronicle.core.policy import FAILURE_FORMS, OnFailure, parse_on_failure
 from chronicle.core.units import parse_duration, parse_size
+from chronicle_cli.completion import words
 
 Member = TypeVar("Member", bound=StrEnum)
 
@@ -140,6 +142,11 @@ class OneOf(click.ParamType[Member], Generic[Member]):
         except ValueError:
             refuse("one of " + ", ".join(self.members), str(value), param, ctx)
 
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return words(self.members, incomplete)
+
 
 class Word(click.ParamType[str]):
     """One of a few words."""
@@ -158,6 +165,11 @@ class Word(click.ParamType[str]):
             refuse("one of " + ", ".join(self.words), str(value), param, ctx)
         return str(value)
 
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return words(self.words, incomplete)
+
 
 class Failure(click.ParamType[tuple[OnFailure, int]]):
     """What to do with a failed message; with `retry:N` the number of tries, else zero."""
@@ -175,6 +187,11 @@ class Failure(click.ParamType[tuple[OnFailure, int]]):
         except ValueError as error:
             refuse(str(error), str(value), param, ctx)
 
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return words((form.replace(":N", ":5") for form in FAILURE_FORMS), incomplete)
+
 
 class Ordering(click.ParamType[str]):
     """What is handled one after the other; which of the forms a broker has is for the broker to say."""
@@ -188,6 +205,11 @@ class Ordering(click.ParamType[str]):
         except ValueError as error:
             refuse(str(error), str(value), param, ctx)
         return str(value)
+
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return words((form.removesuffix("PATH") for form in ORDER_FORMS), incomplete)
 
 
 class KeyValue(click.ParamType[tuple[str, str]]):

@@ -14,7 +14,7 @@ from chronicle.core.body import MAX_BODY
 from chronicle.engine.job import Exit
 from chronicle.engine.signals import stop_on_signal
 from chronicle.errors import ChronicleError
-from chronicle_cli import options, report
+from chronicle_cli import completion, options, report
 from chronicle_cli.broker_options import own_options
 from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Command, Group, option
@@ -31,7 +31,7 @@ chronicle replay --syncer my_crm:sync messages.jsonl
 
 
 @click.command(cls=Command, examples=EXAMPLES)
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=completion.files)
 @options.where
 @own_options("capture")
 @options.startup_timeout

@@ -34,7 +34,7 @@ from chronicle.errors import (
     OperatorError,
     SettingError,
 )
-from chronicle_cli import options, report
+from chronicle_cli import completion, options, report
 from chronicle_cli.broker_options import own_options
 from chronicle_cli.client_logs import quiet_clients
 from chronicle_cli.help import Command, Group, option
@@ -53,7 +53,7 @@ chronicle publish --queue demo --dry-run folder/
 
 
 @click.command(cls=Command, examples=EXAMPLES)
-@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.argument("files", nargs=-1, required=True, metavar="FILE…", shell_complete=completion.files)
 @options.encrypted
 @options.where
 @own_options("publish")

@@ -21,6 +21,7 @@ from chronicle.errors import SettingError
 from chronicle.transports.memory import MemoryTransport
 from chronicle.workers.loader import Syncer, load
 from chronicle_cli import options, report
+from chronicle_cli.completion import files
 from chronicle_cli.foreground import observe, pipeline_of, run
 from chronicle_cli.help import Command
 from chronicle_cli.passphrase import PassphraseSource
@@ -36,10 +37,11 @@ chronicle replay --syncer chronicle_syncers.console:sync --schema json - < order
 
 
 @click.command(cls=Command, examples=EXAMPLES)
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, shell_complete=files)
 @click.option(
     "--dead-letters",
     metavar="FILE",
+    shell_complete=files,
     envvar="CHRONICLE_DEAD_LETTERS",
     show_envvar=True,
     help="Write dead-lettered messages to this file, one record per line (mode 600).",
@@ -54,6 +56,7 @@ chronicle replay --syncer chronicle_syncers.console:sync --schema json - < order
 @click.option(
     "--against",
     metavar="MODULE:NAME",
+    shell_complete=files,
     envvar="CHRONICLE_AGAINST",
     show_envvar=True,
     help="Also run this syncer over the same messages, and show which outcomes changed; code 1 if any did.",

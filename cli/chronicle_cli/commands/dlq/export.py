@@ -21,7 +21,7 @@ from chronicle.deadletters.redrive import Tally
 from chronicle.engine.job import Exit
 from chronicle.engine.signals import stop_on_signal
 from chronicle.errors import ChronicleError, SettingError
-from chronicle_cli import options, report
+from chronicle_cli import completion, options, report
 from chronicle_cli.commands.dlq import options as dlq_options
 from chronicle_cli.commands.dlq.options import Aim, aim_of
 from chronicle_cli.commands.dlq.summary import interrupted, unseen
@@ -90,7 +90,7 @@ def readable_of(ctx: click.Context, aim: Aim) -> int:
     examples="chronicle dlq export --queue cus.12.deliver dead.jsonl\n"
     "CHRONICLE_PASSPHRASE_FILE=secret.txt chronicle dlq export --queue cus.12.deliver --encrypt dead.enc",
 )
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=completion.files)
 @dlq_options.where
 @dlq_options.match
 @dlq_options.limit("At most this many, oldest first.  [default: all]")

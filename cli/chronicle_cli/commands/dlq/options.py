@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from chronicle.core.deadletters.conditions import Condition, parse_condition
 from chronicle.core.rate_limit import parse_rate
@@ -19,9 +20,12 @@ from chronicle.transports.seam import Connector, Reader
 from chronicle_cli import options, report
 from chronicle_cli.broker_options import own_options
 from chronicle_cli.client_logs import quiet_clients
+from chronicle_cli.completion import words
 from chronicle_cli.help import Decorator, Group, option, stack
 from chronicle_cli.params import POSITIVE, SIZE, refuse
 from chronicle_cli.settings import Where, check_name
+
+BEGINNINGS: Final = ("reason=", "id=", "entry=", "schema=", "age>", "age<")
 
 
 class Matching(click.ParamType[Condition]):
@@ -29,6 +33,11 @@ class Matching(click.ParamType[Condition]):
 
     name = "condition"
     envvar_list_splitter = ";"
+
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return words(BEGINNINGS, incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Condition:
         if not isinstance(value, str):

@@ -121,6 +121,7 @@ def shown(delivery: Delivery, queue: str, max_body: int) -> Shown:
     )
     names = [name for name in delivery.headers if name not in BROKERS and not str(name).startswith(OURS)]
     plain = {str(name) if PLAIN_NAME.fullmatch(str(name)) else "…" for name in names}
+    before = letter.entry_before
     return Shown(
         letter,
         safe(letter.death.reason),
@@ -128,9 +129,7 @@ def shown(delivery: Delivery, queue: str, max_body: int) -> Shown:
         safe(letter.death.consumer),
         # The broker's own ids are numbers; a producer can write a message id, and our headers.
         letter.entry if "message_id" not in delivery.properties else safe(letter.entry),
-        letter.entry_before
-        if _is_position(letter.entry_before, delivery.body)
-        else safe(letter.entry_before),
+        before if _is_position(before, delivery.body) else safe(before),
         deaths,
         tuple(sorted(safe(name) for name in sorted(plain)[:MOST_NAMES])),
     )
