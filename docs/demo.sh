@@ -6,6 +6,10 @@ demo=$(cd "$(dirname "$0")/demo" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
+# What is set for other work, such as a CHRONICLE_URL, is not meant for this folder.
+for name in $(env | sed -n -e 's/^\(CHRONICLE_[A-Z0-9_]*\)=.*/\1/p' -e 's/^\(PROCA_[A-Z0-9_]*\)=.*/\1/p'); do
+    unset "$name"
+done
 
 show() {
     printf '\n\033[1m$ chronicle %s\033[0m\n' "$*"

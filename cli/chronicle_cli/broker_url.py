@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from chronicle.errors import SettingError
 from chronicle.transports.catalog import usual_url
@@ -77,11 +77,19 @@ def _proca(environ: Mapping[str, str]) -> str | None:
     if not url and not password:
         raise SettingError("PROCA_USERNAME without PROCA_PASSWORD", "set both, or PROCA_URL")
     url = url or PROCA
-    if not user or _userinfo(url)[0] or not _netloc(url):
+    named, complete = _userinfo(url)
+    if complete or not _netloc(url):
         return url
-    parts = urlsplit(url)
-    info = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")
-    return urlunsplit(parts._replace(netloc=f"{info}@{parts.netloc}"))
+    if user and named and unquote(named) != user:
+        raise SettingError("PROCA_URL and PROCA_USERNAME name two users", "leave one of them out")
+    if password and not user and not named:
+        raise SettingError(
+            "PROCA_PASSWORD without a user name", "write the user into PROCA_URL, or set PROCA_USERNAME"
+        )
+    if user and not named:
+        parts = urlsplit(url)
+        url = urlunsplit(parts._replace(netloc=f"{quote(user, safe='')}@{parts.netloc}"))
+    return with_password(url, password) if password else url
 
 
 def line_in_file_of(name: str, environ: Mapping[str, str]) -> str | None:

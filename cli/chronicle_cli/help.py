@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import click
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 Decorator: TypeAlias = Callable[[AnyFunction], AnyFunction]
+
+
+# What an option takes, by its metavar, where a shell should offer files; a syncer may be in one.
+NAMES_FILES: Final = frozenset(("FILE", "FOLDER", "MODULE:NAME"))
 
 
 class Group(StrEnum):
@@ -74,6 +78,10 @@ def option(group: Group, *flags: str, **attributes: Any) -> Decorator[Any]:
     if attributes.get("is_flag") or any("/" in flag for flag in flags):
         attributes.setdefault("type", TRUTH)
     attributes.setdefault("cls", GroupedOption)
+    if attributes.get("metavar") in NAMES_FILES:
+        from chronicle_cli.completion import files, folders
+
+        attributes["shell_complete"] = folders if attributes["metavar"] == "FOLDER" else files
     return click.option(*flags, group=group, show_envvar=True, **attributes)
 
 

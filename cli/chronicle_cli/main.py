@@ -18,11 +18,13 @@ from typing import Any, Final
 import click
 
 from chronicle import __version__
+from chronicle.engine.signals import interrupt_on_signal
 from chronicle.errors import BrokerError, ChronicleError, OperatorError, SyncerError
 from chronicle_cli import report
 from chronicle_cli.dotenv_file import load_env
 from chronicle_cli.help import write_examples
 from chronicle_cli.log_mode import says_json
+from chronicle_cli.variables import unknown
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "consume": ("chronicle_cli.commands.consume:command", "Run a syncer over a queue."),
@@ -54,6 +56,7 @@ chronicle COMMAND --help
 
 
 LINGER: Final = 2.0  # seconds
+INTERRUPTED: Final = 4  # as engine.job.Exit.RETURNED; the help should not pay for importing that
 
 
 class LazyGroup(click.Group):
@@ -96,6 +99,7 @@ class LazyGroup(click.Group):
 @click.option(
     "--env-file",
     metavar="FILE",
+    type=click.Path(readable=False),  # for the shell, which offers files
     envvar="CHRONICLE_ENV_FILE",
     show_envvar=True,
     help="Read variables from this file instead of .env in this folder.",
@@ -118,12 +122,13 @@ def cli(args: Sequence[str] | None, /, env_file: str | None, env_allow: tuple[st
     """
     warnings = load_env(env_file, os.environ, env_allow)
     _choose_words(args or ())  # the file may say how to log
-    report.warn(*warnings)
+    report.warn(*unknown(os.environ, strangers=False), *warnings)
 
 
 def main() -> None:
     """The command line of this process (__main__.py)."""
     _fill_closed_streams()
+    interrupt_on_signal(lambda: report.last_words("stopped at once"))
     code = run(sys.argv[1:])
     if code:
         _do_not_linger(code)
@@ -171,7 +176,9 @@ def run(args: Sequence[str]) -> int:
     except ChronicleError as error:
         return _failed(error)
     except (click.Abort, KeyboardInterrupt):
-        return 130
+        report.begin_line()  # a prompt may have left one unfinished
+        report.problem("interrupted before it was done")
+        return INTERRUPTED
     except BrokenPipeError:
         _give_up_stdout()  # the reader is gone
         return 1

@@ -278,9 +278,14 @@ capture = option(
 )  # fmt: skip
 encrypt = option(
     Group.OUTPUT, "--encrypt/--no-encrypt", default=None, envvar="CHRONICLE_ENCRYPT",
-    help="Encrypt the capture with the passphrase in CHRONICLE_PASSPHRASE or in the file "
+    help="Encrypt the file with the passphrase in CHRONICLE_PASSPHRASE or in the file "
     "CHRONICLE_PASSPHRASE_FILE names (else you are prompted), or with the key in CHRONICLE_ENCRYPT_KEY_FILE."
     "  [default: if one of these is set]",
+)  # fmt: skip
+bodies_as_json = option(
+    Group.OUTPUT, "--bodies-as-json/--no-bodies-as-json", default=True, envvar="CHRONICLE_BODIES_AS_JSON",
+    help="Whether a record has the body as text and as JSON, too, for people and other programs. Without, a "
+    "file is less than half as large; chronicle reads both.",
 )  # fmt: skip
 encrypted = click.option(
     "--encrypted/--plain", "encrypt", default=None, envvar="CHRONICLE_ENCRYPT", show_envvar=True,

@@ -14,11 +14,13 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from chronicle.core.order import ORDER_FORMS, parse_order
 from chronicle.core.policy import FAILURE_FORMS, OnFailure, parse_on_failure
 from chronicle.core.rate_limit import parse_rate
 from chronicle.core.units import parse_duration, parse_size
+from chronicle_cli.completion import words
 from chronicle_cli.log_levels import LEVELS, LogLevels, parse_levels
 
 Member = TypeVar("Member", bound=StrEnum)
@@ -156,6 +158,11 @@ class OneOf(click.ParamType[Member], Generic[Member]):
         except ValueError:
             refuse("one of " + ", ".join(self.members), str(value), param, ctx)
 
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return words(self.members, incomplete)
+
 
 class Word(click.ParamType[str]):
     """One of a few words."""
@@ -174,6 +181,11 @@ class Word(click.ParamType[str]):
             refuse("one of " + ", ".join(self.words), str(value), param, ctx)
         return str(value)
 
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return words(self.words, incomplete)
+
 
 class Failure(click.ParamType[tuple[OnFailure, int]]):
     """What to do with a failed message; with `retry:N` the number of tries, else zero."""
@@ -191,6 +203,11 @@ class Failure(click.ParamType[tuple[OnFailure, int]]):
         except ValueError as error:
             refuse(str(error), str(value), param, ctx)
 
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return words((form.replace(":N", ":5") for form in FAILURE_FORMS), incomplete)
+
 
 class Ordering(click.ParamType[str]):
     """What is handled one after the other; which of the forms a broker has is for the broker to say."""
@@ -204,6 +221,11 @@ class Ordering(click.ParamType[str]):
         except ValueError as error:
             refuse(str(error), str(value), param, ctx)
         return str(value)
+
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return words((form.removesuffix("PATH") for form in ORDER_FORMS), incomplete)
 
 
 class Levels(click.ParamType[LogLevels]):

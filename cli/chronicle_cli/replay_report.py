@@ -18,6 +18,7 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action, Synced, is_drop
 from chronicle.core.settlement import Settlement
 from chronicle.core.words import many, noun
+from chronicle.engine.job import Objection
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer, label
 
@@ -86,9 +87,9 @@ class ReplayReport:
         self._behind.close(counters)
 
 
-def failures_in(tally: ReplayReport) -> str:
+def failures_in(tally: ReplayReport) -> Objection | None:
     """Why a replay has failed, if it has."""
-    return f"{many(tally.failed, 'message')} failed" if tally.failed else ""
+    return Objection(f"{many(tally.failed, 'message')} failed") if tally.failed else None
 
 
 def is_good(settlement: Settlement) -> bool:

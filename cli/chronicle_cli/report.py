@@ -98,6 +98,12 @@ def note(text: str) -> None:
         _say(f"chronicle: {text}")
 
 
+def begin_line() -> None:
+    """Leave the line that something else has begun at a terminal."""
+    if stderr().is_terminal:
+        stderr().write(b"\n")
+
+
 def last_words(text: str) -> None:
     """Printed before a second signal ends the process; a live view or progress bar has hidden the cursor."""
     if stderr().is_terminal and _json is None:

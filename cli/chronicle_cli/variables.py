@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 PREFIX: Final = "CHRONICLE_"
+CLOSE: Final = 0.75  # of 1; below that the suggestion is a riddle
 OF_COMMANDS: Final = frozenset((
-    "AGAINST", "ALLOW_DROP", "APP_DIR", "BRAKE", "CAPTURE", "CONCURRENCY", "DEAD_LETTER",
-    "DEAD_LETTER_EXCHANGE", "DEAD_LETTER_QUEUE_TYPE", "DEAD_LETTER_ROUTING_KEY", "DECLARE", "DLQ",
-    "DLQ_ALSO", "DLQ_EXPORT", "DLQ_JSON", "DLQ_MATCH", "DLQ_MAX_DELIVERIES", "DLQ_MAX_REDRIVES",
-    "DLQ_NO_EXPORT", "DLQ_RATE", "DLQ_REVEAL", "DLQ_TO", "DLQ_VERIFY", "DLQ_YES", "DRAIN_TIMEOUT",
-    "DRY_RUN", "DURABLE", "ENCRYPT", "ENCRYPT_KEY_FILE", "ENV_ALLOW", "ENV_FILE", "EXCHANGE",
+    "AGAINST", "ALLOW_DROP", "APP_DIR", "BODIES_AS_JSON", "BRAKE", "CAPTURE", "CONCURRENCY", "DEAD_LETTER",
+    "DEAD_LETTER_EXCHANGE", "DEAD_LETTER_QUEUE_TYPE", "DEAD_LETTER_ROUTING_KEY",
+    "DECLARE", "DLQ", "DLQ_ALSO", "DLQ_EXPORT", "DLQ_JSON", "DLQ_MATCH", "DLQ_MAX_DELIVERIES",
+    "DLQ_MAX_REDRIVES", "DLQ_NO_EXPORT", "DLQ_RATE", "DLQ_REVEAL", "DLQ_TO", "DLQ_VERIFY", "DLQ_YES",
+    "DRAIN_TIMEOUT", "DRY_RUN", "DURABLE", "ENCRYPT", "ENCRYPT_KEY_FILE", "ENV_ALLOW", "ENV_FILE", "EXCHANGE",
     "GIVE_UP_AFTER", "IDLE_TIMEOUT", "KEYS", "KEYS_MESSAGE", "LIMIT", "LIVE", "LOG_FORMAT", "LOG_LEVEL",
     "MANAGEMENT_URL", "MAX_BODY", "MAX_DELIVERIES", "MAX_MESSAGES", "MAX_RETRIES", "MAX_TIME",
     "NORMALIZE_EVENTS", "ONLY_FAILED", "ONLY_RETRY", "ON_EXCEPTION", "ON_EXHAUSTED", "ON_FAILURE",
@@ -43,8 +44,12 @@ def of_brokers() -> frozenset[str]:
     return frozenset(option.name.upper() for broker in brokers() for option in broker.options)
 
 
-def unknown(names: Iterable[str]) -> Iterator[str]:
-    """A warning for each of these variables that looks like one of chronicle's but is not."""
+def unknown(names: Iterable[str], *, strangers: bool = True) -> Iterator[str]:
+    """A warning for each of these variables that looks like one of chronicle's but is not.
+
+    Without `strangers`, only for those that resemble one: others may be somebody else's. Kubernetes, for one,
+    sets CHRONICLE_SERVICE_HOST for a service called chronicle.
+    """
     known = OF_COMMANDS | OF_SYNCERS
     for name in names:
         rest = name.removeprefix(PREFIX)
@@ -52,6 +57,7 @@ def unknown(names: Iterable[str]) -> Iterator[str]:
             continue
         from difflib import get_close_matches  # only a typo pays for it
 
-        close = get_close_matches(rest, sorted(known | of_brokers()), 1)
+        close = get_close_matches(rest, sorted(known | of_brokers()), 1, CLOSE)
         meant = f"; did you mean {PREFIX}{close[0]}?" if close else ""
-        yield f"unknown variable {name}{meant}"
+        if close or strangers:
+            yield f"unknown variable {name}{meant}"

@@ -6,7 +6,8 @@
     │   ├── SyncerError            the syncer cannot be loaded or does not start
     │   ├── KeyStoreError          the key store cannot be read or trusted
     │   └── BrokerRefused          the broker answered and refused
-    │       └── NoSuchQueue            because the queue does not exist
+    │       ├── NoSuchQueue            because the queue does not exist
+    │       └── NotAllowed             because this user may not
     ├── BrokerError            the broker or the connection to it                     retried
     │   ├── BrokerUnreachable      no connection could be made                        exit 3
     │   └── ConnectionLost         there was a connection
@@ -63,6 +64,10 @@ class BrokerRefused(OperatorError):
 
 class NoSuchQueue(BrokerRefused):
     """The queue does not exist."""
+
+
+class NotAllowed(BrokerRefused):
+    """The user lacks a permission."""
 
 
 class BrokerError(ChronicleError):

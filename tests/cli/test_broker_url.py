@@ -32,6 +32,19 @@ from chronicle_cli.broker_url import has_password, resolve_url, with_password
             {"PROCA_URL": "amqp://x:y@h/v", "PROCA_USERNAME": "u", "PROCA_PASSWORD": "p"},
             "amqp://x:y@h/v",
         ),
+        (None, {"PROCA_URL": "amqp://u@h/v", "PROCA_PASSWORD": "p:/"}, "amqp://u:p%3A%2F@h/v"),
+        (
+            None,
+            {"PROCA_URL": "amqp://a%40b@h/v", "PROCA_USERNAME": "a@b", "PROCA_PASSWORD": "p"},
+            "amqp://a%40b:p@h/v",
+        ),
+        (None, {"PROCA_URL": "amqp://u@h/v", "CHRONICLE_PASSWORD": "c"}, "amqp://u:c@h/v"),
+        (
+            None,
+            {"PROCA_URL": "amqp://u@h/v", "PROCA_PASSWORD": "p", "CHRONICLE_PASSWORD": "c"},
+            "amqp://u:p@h/v",
+        ),
+        (None, {"PROCA_URL": "amqp://u:own@h/v", "PROCA_PASSWORD": "p"}, "amqp://u:own@h/v"),
         (None, {"PROCA_URL": "local:x.db", "PROCA_USERNAME": "u", "PROCA_PASSWORD": "p"}, "local:x.db"),
         (None, {"PROCA_URL": "amqp://[::1/", "PROCA_USERNAME": "u", "PROCA_PASSWORD": "p"}, "amqp://[::1/"),
         ("amqp://u@h/v", {"CHRONICLE_PASSWORD": "s:e@c"}, "amqp://u:s%3Ae%40c@h/v"),
@@ -74,6 +87,22 @@ def test_half_a_login_is_not_the_embedded_queue() -> None:
     """A forgotten password must not silently end in another queue."""
     with pytest.raises(SettingError, match="PROCA_USERNAME without PROCA_PASSWORD"):
         resolve_url(None, {"PROCA_USERNAME": "u"})
+
+
+@pytest.mark.parametrize(
+    ("environ", "problem"),
+    [
+        ({"PROCA_URL": "amqp://h/v", "PROCA_PASSWORD": "p"}, "PROCA_PASSWORD without a user name"),
+        (
+            {"PROCA_URL": "amqp://x@h/v", "PROCA_USERNAME": "u", "PROCA_PASSWORD": "p"},
+            "PROCA_URL and PROCA_USERNAME name two users",
+        ),
+    ],
+)
+def test_a_password_that_belongs_to_nobody_is_refused(environ: Mapping[str, str], problem: str) -> None:
+    """Issue 13: a login that is left out would be tried as guest, and refused for a reason nobody sees."""
+    with pytest.raises(SettingError, match=problem):
+        resolve_url(None, environ)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30))

@@ -237,3 +237,43 @@ def test_a_signal_ends_it_and_everything_goes_back(
     assert process.wait() == 4
     assert local.depth() == 100
     assert local.untouched()
+
+
+def test_a_capture_without_readable_bodies_is_small_and_complete(tmp_path: Path) -> None:
+    """Issue 13: base64 alone, where a file of JSON messages would be more than three times their size."""
+    body = {"text": 'with "quotes" and more', "numbers": list(range(300))}
+    (tmp_path / "m.jsonl").write_text(f"{json.dumps(body)}\n" * 20)
+    where = ("--url", "local:q.db", "--queue", "q")
+    assert run("publish", *where, "m.jsonl", cwd=tmp_path).code == 0
+    assert run("capture", *where, "whole.jsonl", cwd=tmp_path).code == 0
+    assert run("capture", *where, "--no-bodies-as-json", "small.jsonl", cwd=tmp_path).code == 0
+    (tmp_path / "crm.py").write_text("def sync(message):\n    return len(message['numbers']) == 300\n")
+    run_it = ("--syncer", "crm.py:sync", "--schema", "json")
+    consume = ("consume", *where, *run_it, "--until-empty")
+    assert run(*consume, "--no-bodies-as-json", cwd=tmp_path).code == 2  # without --capture
+    small = {"CHRONICLE_BODIES_AS_JSON": "false"}
+    assert run(*consume, "--capture", "handled.jsonl", cwd=tmp_path, env=small).code == 0
+
+    messages, whole = (tmp_path / "m.jsonl").stat().st_size, (tmp_path / "whole.jsonl").stat().st_size
+    assert whole > 3 * messages
+    for name in ("small.jsonl", "handled.jsonl"):
+        assert (tmp_path / name).stat().st_size < 1.7 * messages
+        record = json.loads((tmp_path / name).read_text().splitlines()[0])
+        assert list(record["body"]) == ["base64"]
+        assert run("replay", *run_it, name, cwd=tmp_path).out.split()[0] == "20"
+
+
+def test_an_export_without_readable_bodies(tmp_path: Path) -> None:
+    where = ("--url", "local:q.db", "--queue", "q")
+    (tmp_path / "m.jsonl").write_text('{"n": 1}\n{"n": 2}\n')
+    assert run("publish", "--url", "local:q.db", "--queue", "q.dlq", "m.jsonl", cwd=tmp_path).code == 0
+    assert run("dlq", "export", *where, "--no-bodies-as-json", "dead.jsonl", cwd=tmp_path).code == 0
+    assert (
+        run(
+            "dlq", "drop", *where, "--no-bodies-as-json", "--yes", "--export", "gone.jsonl", cwd=tmp_path
+        ).code
+        == 0
+    )
+    for name in ("dead.jsonl", "gone.jsonl"):
+        records = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        assert [list(record["body"]) for record in records] == [["base64"]] * 2

@@ -91,6 +91,15 @@ def test_a_slip_in_an_env_file_is_named(folder: Path) -> None:
     assert CANARY not in said.err
 
 
+def test_a_misspelt_variable_of_the_environment_is_noticed(tmp_path: Path) -> None:
+    """Issue 13: as a misspelt flag is; what resembles none may be somebody else's."""
+    env = {"CHRONICLE_CONCURENCY": "4", "CHRONICLE_SERVICE_HOST": "10.0.0.1", "CHRONICLE_XYZZY": "1"}
+    said = run("dlq", "list", "--queue", "q", "--url", "local:q.db", cwd=tmp_path, env=env)
+    slips = [line for line in said.err.splitlines() if "unknown variable" in line]
+    slip = "unknown variable CHRONICLE_CONCURENCY; did you mean CHRONICLE_CONCURRENCY?"
+    assert slips == [f"chronicle: warning: {slip}"]
+
+
 @pytest.mark.parametrize(
     "line", ["CHRONICLE_PASSWORD hunter22-canary", "A='hunter22-canary", "=hunter22-canary"]
 )
@@ -178,7 +187,7 @@ def test_wrong_use_is_one_line_and_a_hint(folder: Path) -> None:
         (2, "raise SyncerError('the problem', 'the remedy', 'File \"theirs.py\", line 1')"),
         (3, "raise BrokerUnreachable('the problem')"),
         (1, "raise InvalidMessage('the problem')"),
-        (130, "raise KeyboardInterrupt"),
+        (4, "raise KeyboardInterrupt"),
         (7, "return 7"),
         (0, "return None"),
     ],

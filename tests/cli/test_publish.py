@@ -15,7 +15,7 @@ from chronicle.core.delivery import Delivery, Envelope
 from chronicle.core.record import dump, to_record
 from chronicle.engine.publication import in_batches
 from chronicle.transports.batches import BATCH, BATCH_BYTES
-from support.cli import PROGRAM, run
+from support.cli import PROGRAM, Said, run
 from support.fixtures import Broker
 from support.waiting import wait_for
 
@@ -82,15 +82,18 @@ def test_a_damaged_record_in_the_middle_says_how_many_are_confirmed(tmp_path: Pa
     record = to_record(Delivery(b"{}", queue="q", transport="file"))
     record["body"]["base64"] = "!"
     lines.write_text(lines.read_text() + dump(record).decode() + "\n")
-    said = run("publish", "--url", "local:q.db", "--queue", "q", str(lines), cwd=tmp_path)
+    args = ("publish", "--url", "local:q.db", "--queue", "q")
+    before = run(*args, str(lines), cwd=tmp_path)
+    assert (before.code, (tmp_path / "q.db").exists()) == (2, False)
+    said = run(*args, "-", cwd=tmp_path, stdin=lines.read_text())
     assert said.code == 2
-    assert "200 messages on q, confirmed" in said.err
+    assert "200 messages on q, confirmed; the rest was not sent" in said.err
     assert queued(tmp_path / "q.db") == 200
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_says_exactly_how_many(tmp_path: Path, number: signal.Signals) -> None:
-    """Stopped while it waits for input: 128+n, and the count is what is on the queue."""
+    """Stopped while it waits for input: 4, and the count is what is on the queue."""
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "publish", "--url", "local:q.db", "--queue", "q", "-"],
         cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -104,7 +107,7 @@ def test_interrupted_says_exactly_how_many(tmp_path: Path, number: signal.Signal
         process.stdin.close()
         assert process.stderr is not None
         said = process.stderr.read().decode()
-        assert process.wait(30) == 128 + number
+        assert process.wait(30) == 4
     finally:
         process.kill()
         process.wait()
@@ -167,6 +170,23 @@ def test_refused_in_the_middle_ends_with_one_and_the_exact_count(
     rabbit.queues.delete(queue)
 
 
+def test_a_user_who_may_not_write_ends_with_two(tmp_path: Path, lines: Path, rabbit: Broker) -> None:
+    """Issue 13, X6: the operator must change something, and nothing is left in doubt."""
+    queue, user = rabbit.queues.declare(rabbit.queues.name()), "may-not-write"
+    rabbit.node.api.add_user(user, "secret")
+    try:
+        rabbit.node.api.set_permissions(user, "^$", "^$", ".*")
+        url = rabbit.url.replace("guest:guest", f"{user}:secret")
+        said = run("publish", "--queue", queue, str(lines), cwd=tmp_path, env={"CHRONICLE_URL": url})
+    finally:
+        rabbit.node.api.delete_user(user)
+    assert said.code == 2, said.err
+    assert f"this user may not write to the queue {queue!r}" in said.problems[0]
+    assert "remedy: it needs permission to write to the default exchange, amq.default" in said.err
+    assert f"0 messages on {queue}, confirmed; the rest was refused" in said.err
+    assert rabbit.queues.depth(queue) == 0
+
+
 def test_tls_is_always_verified(tmp_path: Path, lines: Path, rabbit: Broker) -> None:
     """Z9: an unknown authority, a missing client certificate and a wrong port are refused."""
     node = rabbit.node
@@ -199,7 +219,60 @@ def test_json_is_what_arrives(tmp_path: Path, rabbit: Broker) -> None:
         assert channel.basic_get(queue, auto_ack=True)[2] == text.encode()
 
 
-def test_a_dry_run_counts_what_is_not_json(tmp_path: Path) -> None:
-    (tmp_path / "m.jsonl").write_bytes(b'{"a": 1}\n{"a": \n[]\nNaN\n')
-    said = run("publish", "--dry-run", "--queue", "q", "m.jsonl", cwd=tmp_path)
-    assert (said.code, said.out) == (0, "4 messages (2 not JSON) for q; nothing was sent\n")
+class TestNotJson:
+    """Issue 13: a file that is not JSON is named, with the line, before anything is sent."""
+
+    REMEDY = "  remedy: correct it; to send it as it stands, add --schema raw"
+
+    def publish(self, folder: Path, *args: str, stdin: str = "") -> Said:
+        return run("publish", "--url", "local:q.db", "--queue", "q", *args, cwd=folder, stdin=stdin)
+
+    @pytest.mark.parametrize(
+        ("content", "line"),
+        [
+            (b"dear all\nsee you\n", 1),
+            (b'{\n  "a": 1,\n  "b":\n}\n', 4),
+            (b"{}\n" * 250 + b'{"a"\n{}\n', 251),
+            (b"\n\nNaN\n{}\n", 3),
+        ],
+    )
+    def test_nothing_is_sent(self, tmp_path: Path, content: bytes, line: int) -> None:
+        (tmp_path / "good.json").write_bytes(b"{}")
+        (tmp_path / "m.txt").write_bytes(content)
+        said = self.publish(tmp_path, "good.json", "m.txt")
+        assert (said.code, len(said.problems)) == (2, 1)
+        assert said.problems[0].startswith(f"chronicle: m.txt, line {line}: the body is not JSON")
+        assert self.REMEDY in said.err.splitlines()
+        assert not (tmp_path / "q.db").exists()
+
+    def test_raw_sends_anything(self, tmp_path: Path) -> None:
+        (tmp_path / "m.txt").write_bytes(b"dear all\nsee you\n")
+        assert self.publish(tmp_path, "--schema", "raw", "m.txt").out == "2 messages on q, confirmed\n"
+
+    def test_standard_input_is_checked_as_it_is_read(self, tmp_path: Path) -> None:
+        said = self.publish(tmp_path, "-", stdin="{}\n" * 150 + "no\n")
+        assert said.code == 2
+        assert "standard input, line 151: the body is not JSON" in said.err
+        assert "100 messages on q, confirmed; the rest was not sent" in said.err
+        assert queued(tmp_path / "q.db") == 100
+
+    def test_a_schema_asks_what_consume_would_ask(self, tmp_path: Path) -> None:
+        (tmp_path / "m.json").write_text("{}")
+        assert self.publish(tmp_path, "--schema", "json", "m.json").code == 0
+        said = self.publish(tmp_path, "--schema", "proca", "m.json")
+        assert said.code == 2
+        assert "m.json, line 1: the message names no schema" in said.err
+
+    def test_what_was_captured_may_be_anything(self, tmp_path: Path) -> None:
+        """Bad input of a queue can be brought back to it."""
+        record = to_record(Delivery(b"not JSON", queue="q", transport="local"))
+        (tmp_path / "r.jsonl").write_bytes(dump(record) + b"\n")
+        assert self.publish(tmp_path, "r.jsonl").code == 0
+
+    def test_a_dry_run_counts_them(self, tmp_path: Path) -> None:
+        (tmp_path / "m.jsonl").write_bytes(b'{"a": 1}\n{"a": \n[]\nNaN\n')
+        said = self.publish(tmp_path, "--dry-run", "m.jsonl")
+        assert (said.code, said.out) == (2, "4 messages, 2 of them bad, for q; nothing was sent\n")
+        assert "m.jsonl, line 2: the body is not JSON" in said.problems[0]
+        raw = self.publish(tmp_path, "--dry-run", "--schema", "raw", "m.jsonl")
+        assert (raw.code, raw.out) == (0, "4 messages for q; nothing was sent\n")

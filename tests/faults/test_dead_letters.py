@@ -47,7 +47,7 @@ def house(request: pytest.FixtureRequest, node: RabbitNode, tmp_path: Path) -> D
 
 def trying(house: DeadHouse, chronicle: StartChronicle, *args: str) -> ChronicleProcess:
     """A verify in the middle of its run."""
-    args = ("dlq", "redrive", *house.where, "--verify", "crm:never", "--concurrency", "4", *args)
+    args = ("dlq", "redrive", *house.where, "--verify", "crm:never", "--yes", "--concurrency", "4", *args)
     run = chronicle(*args, env=house.env)
     wait_for_lines(run, "message.dead_lettered", 8, PATIENCE)
     return run

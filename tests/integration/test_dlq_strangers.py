@@ -107,7 +107,7 @@ def test_4_headers_that_no_client_can_send_block_nobody(house: DeadHouse) -> Non
     assert "action 12: with a header or of a size that the broker does not accept" in said.out
     assert sorted(house.ids(house.queue)) == list(range(2, 12))
     (house.folder / "crm.py").write_text("def never(message):\n    return False\n")
-    tried = house.dlq_command("redrive", "--verify", "crm:never")
+    tried = house.dlq_command("redrive", "--verify", "crm:never", "--yes")
     assert tried.code == 1, tried.err
     assert house.depth(house.dlq) == 2
     assert house.dlq_command("drop", "--yes").code == 0

@@ -187,7 +187,7 @@ def test_a_transaction_that_is_open_holds_nobody_up(house: KafkaHouse, kafka: Ka
 def test_verify_leaves_the_failing_ones_at_the_end(house: KafkaHouse) -> None:
     """Those that died again are new records with the new reason; the old ones are gone."""
     die(house, *range(20))
-    said = house.dlq_command("redrive", "--verify", "crm:odd", "--concurrency", "4")
+    said = house.dlq_command("redrive", "--verify", "crm:odd", "--yes", "--concurrency", "4")
     assert (said.code, said.out) == (
         1, "10 dead letters handled and removed, 10 stay with their new reason\n"
     )  # fmt: skip

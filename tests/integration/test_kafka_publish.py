@@ -220,7 +220,10 @@ def test_H2_another_hosts_certificate_and_a_missing_one_are_refused(private_kafk
     server.stop()
 
 
-def test_Z14_a_user_without_the_right_to_write(guarded: KafkaServer) -> None:
+def test_Z14_a_user_without_the_right_to_write(
+    guarded: KafkaServer, chronicle: StartChronicle, tmp_path: Path
+) -> None:
+    """And the command ends with 2, as for any other setting that must be changed (X6)."""
     topic = guarded.topics.make(guarded.topics.name())
     url = guarded.url_as("shop")
     with pytest.raises(BrokerRefused, match=f"may not use the topic '{topic}'"):
@@ -228,6 +231,10 @@ def test_Z14_a_user_without_the_right_to_write(guarded: KafkaServer) -> None:
     guarded.allow("shop", "READ", topic=topic)
     with pytest.raises(BrokerRefused, match=f"may not write to the topic '{topic}'"):
         open_publisher(Connector(url, topic)).__enter__()
+    (tmp_path / "m.json").write_text("{}")
+    process = chronicle("publish", "--queue", topic, str(tmp_path / "m.json"), env={"CHRONICLE_URL": url})
+    assert process.wait(30) == 2
+    assert f"may not write to the topic '{topic}'" in process.stderr
     guarded.allow("shop", "WRITE", topic=topic)
     with open_publisher(Connector(url, topic)) as publisher:
         publisher.publish([Outgoing(b"x")])

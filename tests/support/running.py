@@ -11,7 +11,7 @@ from typing import Any, Final
 from chronicle.core.pipeline import Pipeline, Schema
 from chronicle.core.policy import Policy
 from chronicle.core.settlement import Settlement
-from chronicle.engine.job import Bounds, Ending, Job, Lifecycle, Limits, no_objection
+from chronicle.engine.job import Bounds, Ending, Job, Lifecycle, Limits, Objection, no_objection
 from chronicle.engine.runner import Runner
 from chronicle.telemetry.counters import Counters
 from chronicle.transports.seam import Transport
@@ -62,7 +62,7 @@ class Running:
         bounds: Bounds | None = None,
         lifecycle: Lifecycle | None = None,
         limits: Limits | None = None,
-        objection: Callable[[Counters], str] = no_objection,
+        objection: Callable[[Ending], Objection | None] = no_objection,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.notebook = Notebook()

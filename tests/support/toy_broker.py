@@ -38,6 +38,10 @@ def plan(connector: Connector) -> tuple[Step, ...]:
     return (Queue(connector.queue, arguments=dict(connector.choices)),)
 
 
+def has_queue(_connector: Connector, _stopping: Stopping) -> bool:
+    return True
+
+
 def declare(connector: Connector, _stopping: Stopping) -> tuple[tuple[Step, Done], ...]:
     return tuple((step, Done.MADE) for step in plan(connector))
 
@@ -65,6 +69,7 @@ BROKER: Final = Broker(
     transport=transport,
     publisher=publisher,
     reader=reader,
+    has_queue=has_queue,
     plan=plan,
     declare=declare,
 )

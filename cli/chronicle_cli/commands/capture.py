@@ -10,11 +10,12 @@ import click
 
 from chronicle.captures.file import CaptureFile, open_capture
 from chronicle.captures.snapshot import Copied, Snapshot
+from chronicle.core.body import MAX_BODY
 from chronicle.core.words import many
 from chronicle.engine.job import Exit
 from chronicle.engine.signals import stop_on_signal
 from chronicle.errors import ChronicleError
-from chronicle_cli import options, report
+from chronicle_cli import completion, options, report
 from chronicle_cli.broker_options import own_options
 from chronicle_cli.help import Command, Group, option
 from chronicle_cli.log_levels import quiet_clients
@@ -31,7 +32,7 @@ chronicle replay --syncer my_crm:sync messages.jsonl
 
 
 @click.command(cls=Command, examples=EXAMPLES)
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=completion.files)
 @options.where
 @own_options("capture")
 @options.startup_timeout
@@ -45,6 +46,7 @@ chronicle replay --syncer my_crm:sync messages.jsonl
     help="Stop at a message that a quorum queue has delivered more often than this: beyond its limit (20 "
     "unless set otherwise) such a queue dead-letters or drops it.",
 )  # fmt: skip
+@options.bodies_as_json
 @options.encrypt
 @click.pass_context
 def command(
@@ -79,6 +81,7 @@ def command(
                 capture,
                 limit=limit,
                 most_deliveries=max_deliveries,
+                readable=MAX_BODY if ctx.params["bodies_as_json"] else 0,
                 startup_timeout=ctx.params["startup_timeout"],
                 tell=report.warn,
                 advance=advance,
@@ -108,8 +111,12 @@ def give_up(capture: CaptureFile, file: str, queue: str) -> None:
 
 def told(copied: Copied, file: str, queue: str) -> int:
     """Say what is in the file; the exit code."""
+    if copied.stopped and not copied.count:
+        os.unlink(file)
+        report.problem("interrupted before the first message was copied")
+        return Exit.RETURNED
     report.say(f"{many(copied.count, 'message')} of {queue} copied to {file}; all are still in the queue")
-    if copied.stopped:
+    if copied.stopped and copied.count < copied.wanted:
         report.problem("interrupted: the file is incomplete")
         return Exit.RETURNED
     if copied.count < copied.wanted:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import click
 
+from chronicle.core.body import MAX_BODY
 from chronicle.core.deadletters.prospect import LetterTerms
 from chronicle.core.policy import OnFailure
 from chronicle.engine.job import Exit, Job
@@ -19,7 +20,7 @@ from chronicle.transports.seam import Connector, Transport, needed_by, refuse_wh
 from chronicle_cli import limit_options, options, report, topology_options
 from chronicle_cli.broker_options import own_options
 from chronicle_cli.foreground import load_syncer, observe, pipeline_of, progress_of, run
-from chronicle_cli.given import typed
+from chronicle_cli.given import refuse_typed, typed
 from chronicle_cli.help import Command
 
 EXAMPLES = """
@@ -48,6 +49,7 @@ chronicle consume --queue cus.12.deliver --syncer my_crm:sync --capture handled.
 @options.lifecycle
 @options.output
 @options.capture
+@options.bodies_as_json
 @options.encrypt
 @click.pass_context
 def command(ctx: click.Context, /, **_: object) -> int:
@@ -115,6 +117,7 @@ def captured(ctx: click.Context, job: Job, transport: Transport, observer: Obser
     if path is None:
         if typed(ctx, "encrypt") and ctx.params["encrypt"]:
             raise SettingError("--encrypt without --capture", "name the file with --capture FILE")
+        refuse_typed(ctx, ("bodies_as_json",), "has no effect without --capture")
         return run(job, transport, observer)
     from chronicle.captures.file import open_capture
     from chronicle.captures.recorder import Recorder
@@ -122,7 +125,7 @@ def captured(ctx: click.Context, job: Job, transport: Transport, observer: Obser
 
     secrets = PassphraseSource(os.environ, encrypt=ctx.params["encrypt"])
     file = open_capture(path, secrets.for_writing, tell=report.warn)
-    capturing = Recorder(observer, file, path)
+    capturing = Recorder(observer, file, path, readable=MAX_BODY if ctx.params["bodies_as_json"] else 0)
     job = replace(job, objection=capturing.objection)
     try:
         code = run(job, transport, capturing, capturing.attach)

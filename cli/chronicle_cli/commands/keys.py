@@ -19,6 +19,7 @@ from chronicle.errors import CannotDecrypt, InvalidMessage, KeyStoreError, Setti
 from chronicle.proca.keystore import SHOWN, KeyStore, add_key, change_lock
 from chronicle.proca.sealed import open_personal_info
 from chronicle_cli import report
+from chronicle_cli.completion import files
 from chronicle_cli.help import Command, write_examples
 from chronicle_cli.passphrase import PassphraseSource
 
@@ -88,7 +89,7 @@ def listing(file: str) -> int:
 @command.command("check", cls=Command, examples="chronicle keys check keys.json --message captured.json")
 @store
 @click.option(
-    "--message", metavar="FILE", envvar="CHRONICLE_KEYS_MESSAGE", show_envvar=True,
+    "--message", metavar="FILE", shell_complete=files, envvar="CHRONICLE_KEYS_MESSAGE", show_envvar=True,
     help="A message, plain JSON or a record: can this store open its personal data? The data is not shown.",
 )  # fmt: skip
 @click.option(

@@ -17,12 +17,12 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.record import to_record
 from chronicle.core.settlement import Settlement
 from chronicle.core.words import many
-from chronicle.engine.job import Bounds, Job
+from chronicle.engine.job import Bounds, Ending, Exit, Job, Objection
 from chronicle.errors import SettingError
-from chronicle.telemetry.counters import Counters
 from chronicle.transports.memory import MemoryTransport
 from chronicle.workers.loader import Syncer
 from chronicle_cli import limit_options, options, report
+from chronicle_cli.completion import files
 from chronicle_cli.foreground import load_syncer, observe, pipeline_of, progress_of, run
 from chronicle_cli.help import Command
 from chronicle_cli.passphrase import PassphraseSource
@@ -38,10 +38,11 @@ chronicle replay --syncer chronicle_syncers.console:sync --schema json - < order
 
 
 @click.command(cls=Command, examples=EXAMPLES)
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, shell_complete=files)
 @click.option(
     "--dead-letters",
     metavar="FILE",
+    shell_complete=files,
     envvar="CHRONICLE_REPLAY_DEAD_LETTERS",
     show_envvar=True,
     help="Write dead-lettered messages to this file, one record per line (mode 600).",
@@ -56,6 +57,7 @@ chronicle replay --syncer chronicle_syncers.console:sync --schema json - < order
 @click.option(
     "--against",
     metavar="MODULE:NAME",
+    shell_complete=files,
     envvar="CHRONICLE_AGAINST",
     show_envvar=True,
     help="Also run this syncer over the same messages, and show which outcomes changed; code 1 if any did.",
@@ -108,7 +110,7 @@ def command(
         code, tally = replayed(ctx, load_syncer(work, output), source, on_dead_letter=file.write)
     report.say(*table(tally))
     if source.cut_short:
-        report.problem("stopped before the end", "messages that are not in the table were not tried")
+        report.problem("interrupted", "messages that are not in the table were not tried")
     return code
 
 
@@ -118,14 +120,14 @@ def replayed(
     messages: Messages,
     *,
     on_dead_letter: Callable[[Settlement], None] | None = None,
-    objection: Callable[[ReplayReport], str] = failures_in,
+    objection: Callable[[ReplayReport], Objection | None] = failures_in,
     remember: bool = False,
 ) -> tuple[int, ReplayReport]:
     """Run one syncer over the messages; the run's exit code, and what became of them."""
 
-    def objects(_counters: Counters) -> str:
+    def objects(_ending: Ending) -> Objection | None:
         messages.cut_short = not messages.at_end
-        return "before the end" if messages.cut_short else objection(tally)
+        return Objection("before the end", Exit.RETURNED) if messages.cut_short else objection(tally)
 
     work, policy = options.work_of(ctx), replace(options.policy_of(ctx), retry_delays=(0.0,), rehearsal=True)
     transport = MemoryTransport(messages, on_dead_letter=on_dead_letter, place="files")
@@ -150,19 +152,22 @@ def compare(ctx: click.Context, syncers: tuple[Syncer, Syncer], messages: Callab
     """Run one syncer after the other; each reads the messages afresh, so neither sees the other's changes."""
     tallies: list[ReplayReport] = []
 
-    def changes(tally: ReplayReport) -> str:
+    def changes(tally: ReplayReport) -> Objection | None:
         """Asked only of a run that came to its end."""
         tallies.append(tally)
         number = len(changed(tallies[0], tally))
-        return f"{many(number, 'outcome')} changed" if number else ""
+        return Objection(f"{many(number, 'outcome')} changed") if number else None
 
     for syncer in syncers:
         source = messages()
         code, tally = replayed(ctx, syncer, source, objection=changes, remember=True)
         if tally not in tallies:
+            interrupted = "interrupted: " if source.cut_short else ""
             report.problem(
-                f"{syncer.name} did not finish, so nothing is compared",
-                "an exception ends a run; with --on-exception fail it counts as a failure",
+                f"{interrupted}{syncer.name} did not finish, so nothing is compared",
+                ""
+                if interrupted
+                else "an exception ends a run; with --on-exception fail it counts as a failure",
             )
             return code
     old, new = tallies

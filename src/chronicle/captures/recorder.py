@@ -15,9 +15,11 @@ from typing import Any
 
 from chronicle.captures.file import CaptureFile
 from chronicle.core.account import account_of, is_final
+from chronicle.core.body import MAX_BODY
 from chronicle.core.record import to_record
 from chronicle.core.settlement import Settlement
 from chronicle.core.words import many
+from chronicle.engine.job import Ending, Objection
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
@@ -27,11 +29,19 @@ class Recorder:
     """An observer that writes every finished message, and passes everything on."""
 
     def __init__(
-        self, behind: Observer, file: CaptureFile, name: str, *, clock: Callable[[], float] = time.time
+        self,
+        behind: Observer,
+        file: CaptureFile,
+        name: str,
+        *,
+        readable: int = MAX_BODY,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        """Bodies up to `readable` bytes are in their records as text and JSON, too."""
         self._behind = behind
         self._file = file
         self._name = name
+        self._readable = readable
         self._clock = clock
         self._stop: Callable[[str], None] = lambda _: None
         self.failed = False
@@ -58,14 +68,14 @@ class Recorder:
             return
         now = int(self._clock() * 1000)
         try:
-            self._file.write([record_of(settlement, now) for settlement in ended])
+            self._file.write([record_of(settlement, now, self._readable) for settlement in ended])
         except OSError as error:
             self.missing += len(ended)
             self._fail(error)
 
-    def objection(self, counters: Counters) -> str:  # noqa: ARG002 - whatever was handled
-        """Why the run has failed, if the file could not be written."""
-        return "records are missing there" if self.failed else ""
+    def objection(self, _ending: Ending) -> Objection | None:
+        """The run has failed if the file could not be written."""
+        return Objection("records are missing there") if self.failed else None
 
     def tick(self, counters: Counters) -> None:
         self._behind.tick(counters)
@@ -94,6 +104,6 @@ class Recorder:
         self._stop("the capture cannot be written")
 
 
-def record_of(settlement: Settlement, now: int) -> dict[str, Any]:
+def record_of(settlement: Settlement, now: int, readable: int = MAX_BODY) -> dict[str, Any]:
     """The delivery, and how it was handled."""
-    return to_record(settlement.delivery, account_of(settlement, now))
+    return to_record(settlement.delivery, account_of(settlement, now), readable)

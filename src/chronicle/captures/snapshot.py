@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chronicle.captures.file import CaptureFile
+from chronicle.core.body import MAX_BODY
 from chronicle.core.record import to_record
 from chronicle.engine.queue_reader import reading
 from chronicle.engine.reconnect import TURN
@@ -38,6 +39,7 @@ class Snapshot:
         *,
         limit: int | None,
         most_deliveries: int,
+        readable: int = MAX_BODY,
         startup_timeout: float,
         tell: Callable[[str], None],
         advance: Callable[[int], None],
@@ -45,6 +47,7 @@ class Snapshot:
         self._reader = open_reader(connector, Reading(limit, OnWorn.REFUSE, most_deliveries + 1))
         self._file = file
         self._limit = limit
+        self._readable = readable  # bodies up to this size are in their records as text and JSON, too
         self._startup_timeout = startup_timeout
         self._tell = tell
         self._advance = advance
@@ -63,7 +66,7 @@ class Snapshot:
                 batch = reader.read(wanted - done, TURN)
                 if batch is None:
                     break
-                self._file.write([to_record(delivery) for delivery in batch])
+                self._file.write([to_record(delivery, max_body=self._readable) for delivery in batch])
                 done += len(batch)
                 self._advance(len(batch))
         return Copied(done, wanted, self._stopping)

@@ -3,14 +3,16 @@
 Rule 1: a path is a file, a folder (its `*.json` and `*.jsonl`, by name) or `-`, standard input.
 Rule 2: a file is one JSON document or JSON lines; each document or line is a record or a plain message.
         A plain message is delivered with its exact bytes, even if it is not JSON: bad input has its own
-        verdict.
+        verdict. Whoever wants to send only what is JSON has it checked (`check`); what is in a record was a
+        message once, and is not.
 Rule 3: JSON lines are read one at a time, however large the file is. The first lines decide: a document
         continues after its first line, JSON lines do not.
 Rule 4: a path that cannot be read is reported before the first message.
 Rule 5: an encrypted capture is read like any other, and a wrong secret is reported before the first message.
         A capture whose writer was killed is read as far as it goes, with a warning. Where encrypted files are
         expected, a plain one is refused: somebody may have put it there. Standard input may be either.
-Rule 6: a key store is never a message, not even inside a folder.
+Rule 6: a key store is never a message: in a folder it is left out, with a word about it, and anywhere else
+        it is refused.
 """
 
 from __future__ import annotations
@@ -19,29 +21,35 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
+
+import orjson
 
 from chronicle.core.body import parse
 from chronicle.core.delivery import NOTHING, Delivery
 from chronicle.core.encryption import MAX_HEADER, AskSecret, cipher_from_header, decrypt_lines, is_encrypted
 from chronicle.core.json_tags import untag
 from chronicle.core.record import from_record, is_record
-from chronicle.errors import InvalidMessage, SettingError
+from chronicle.errors import InvalidMessage, MessageError, SettingError
 
 STDIN: Final = "-"
 TRANSPORT: Final = "file"
 # A record wraps a body that may itself be nested as deep as a body is allowed to.
 MAX_DEPTH: Final = 1000
-# How a key store begins: a public key, then its private one, bare or in an object. Checking the beginning is
-# cheap, so it is done for every plain message.
+# How a key store begins: a public key, then its private one, bare or in an object; or the pinned sign keys.
+# Checking the beginning is cheap, so it is done for every plain message.
 HEAD: Final = MAX_HEADER + 1
-_KEYS_BEGIN: Final = re.compile(rb'\s*\{\s*"[^"]{0,200}"\s*:\s*(?:\{[^{}]{0,200}"private"|"[\w+/-]{43}=?")')
+_KEYS_BEGIN: Final = re.compile(
+    rb'\s*\{\s*(?:"signKeys"\s*:\s*\[|"[^"]{0,200}"\s*:\s*(?:\{[^{}]{0,200}"private"|"[\w+/-]{43}=?"))'
+)
+SIGN_KEYS: Final = "signKeys"  # the entry of a store that is no pair of keys
 _KEY: Final = re.compile(r"[A-Za-z0-9_+/-]{43}=?")
 
 Line: TypeAlias = tuple[int, bytes]
+Check: TypeAlias = Callable[[Delivery], object]  # raises MessageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,7 @@ class FileReader:
     ask: AskSecret | None = None
     tell: Callable[[str], None] = lambda _: None
     encrypted: bool = False  # plain files are refused
+    check: Check | None = None  # of plain messages
 
 
 def read_messages(
@@ -81,12 +90,29 @@ def read_messages(
 
 def find_messages(paths: Sequence[str], reader: FileReader) -> Iterator[Found]:
     """The same, each with where it was found."""
-    files = [file for path in paths for file in _files(path)]
+    files = [file for path in paths for file in _chosen(path, reader)]
     if not files:
         raise SettingError("there is nothing to read", "name a file, a folder, or - for standard input")
     for file in files:
         _look_at(file, reader)
     return chain.from_iterable(_read(file, reader) for file in files)
+
+
+def check_plain(paths: Sequence[str], reader: FileReader) -> None:
+    """Check the plain messages of all files, but not of standard input; SettingError for the first bad one.
+
+    For whoever would rather find it before the first message is sent.
+    """
+    silent = replace(reader, tell=lambda _: None)
+    for file in (file for path in paths for file in _chosen(path, silent)):
+        if file != STDIN and os.path.isfile(file) and not _is_encrypted(file):
+            for _ in _read(file, silent):
+                pass
+
+
+def _is_encrypted(name: str) -> bool:
+    with open(name, "rb") as file:
+        return is_encrypted(file.read(HEAD))
 
 
 def _files(path: str) -> list[str]:
@@ -107,6 +133,39 @@ def _files(path: str) -> list[str]:
     return files
 
 
+def _chosen(path: str, reader: FileReader) -> list[str]:
+    """The files of a path, without a folder's key stores."""
+    files = _files(path)
+    if path == STDIN or not os.path.isdir(path):
+        return files
+    stores = [file for file in files if _is_store(file, reader)]
+    for store in stores:
+        reader.tell(f"{store} is a key store, not a message: it is left out")
+    if stores == files:
+        raise SettingError(f"no messages in the folder {path}", "it must contain *.json or *.jsonl files")
+    return [file for file in files if file not in stores]
+
+
+def _is_store(name: str, reader: FileReader) -> bool:
+    """Whether this file is a key store, locked or not."""
+    head, content = _beginning(name)
+    if reader.ask is None or not is_encrypted(head):
+        return _is_key_store(content)
+    with open(name, "rb") as file:
+        first = next(decrypt_lines(islice(file, 2), reader.ask, name, lambda _: None), None)
+    return first is not None and _is_key_store(first[1])
+
+
+def _beginning(name: str) -> tuple[bytes, bytes]:
+    """How a file begins; and all of it, if it could be a key store."""
+    try:
+        with open(name, "rb") as file:
+            head = file.read(HEAD)
+            return head, head + file.read() if _KEYS_BEGIN.match(head) else b""
+    except OSError as error:
+        raise SettingError(f"{name} cannot be read: {error.strerror}") from None
+
+
 def _look_at(name: str, reader: FileReader) -> None:
     """Refuse a key store; check that an encrypted file can be decrypted.
 
@@ -114,12 +173,7 @@ def _look_at(name: str, reader: FileReader) -> None:
     """
     if name == STDIN or not os.path.isfile(name):
         return
-    try:
-        with open(name, "rb") as file:
-            head = file.read(HEAD)
-            content = head + file.read() if _KEYS_BEGIN.match(head) else b""
-    except OSError as error:
-        raise SettingError(f"{name} cannot be read: {error.strerror}") from None
+    head, content = _beginning(name)
     _refuse_keys(content, name)
     if not is_encrypted(head):
         _refuse_plain(name, reader)
@@ -138,14 +192,21 @@ def _refuse_plain(name: str, reader: FileReader) -> None:
 
 def _refuse_keys(content: bytes, name: str) -> None:
     """SettingError for a key store."""
+    if _is_key_store(content):
+        raise SettingError(f"{name} is a key store, not a message", "leave it out")
+
+
+def _is_key_store(content: bytes) -> bool:
     if not _KEYS_BEGIN.match(content):
-        return
+        return False
     try:
         store = parse(content, len(content), MAX_DEPTH)
     except InvalidMessage:
-        return
-    if isinstance(store, dict) and all(map(_is_key, store.values())):
-        raise SettingError(f"{name} is a key store, not a message", "leave it out; name the files one by one")
+        return False
+    if not isinstance(store, dict):
+        return False
+    pairs = [value for name, value in store.items() if name != SIGN_KEYS]
+    return bool(pairs) and all(map(_is_key, pairs))
 
 
 def _is_key(value: object) -> bool:
@@ -228,6 +289,8 @@ def _found(content: bytes, name: str, number: int, reader: FileReader) -> Found:
         _refuse_keys(content, name)
         origin = {"file": name, "line": number}
         plain = Delivery(content, queue=reader.queue, transport=TRANSPORT, origin=origin)
+        if reader.check is not None:
+            check_message(plain, reader.check)
         return Found(plain, name, number, NOTHING)
     try:
         account = untag(record.get("chronicle", {}))
@@ -237,6 +300,27 @@ def _found(content: bytes, name: str, number: int, reader: FileReader) -> Found:
         raise SettingError(
             f"{name}, line {number}: a damaged record: {why}", "remove the line, or capture again"
         ) from None
+
+
+def check_message(message: Delivery, check: Check) -> None:
+    """SettingError that names file and line if it is not what it must be."""
+    try:
+        check(message)
+    except MessageError as error:
+        name, line = message.origin["file"], message.origin["line"] + _lines_before_fault(message.body)
+        raise SettingError(
+            f"{'standard input' if name == STDIN else name}, line {line}: {error}",
+            "correct it; to send it as it stands, add --schema raw",
+        ) from None
+
+
+def _lines_before_fault(content: bytes) -> int:
+    """In which line of a document it stops being JSON, counted from 0."""
+    try:
+        orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        return error.lineno - 1
+    return 0
 
 
 def _record(content: bytes) -> dict[str, Any] | None:

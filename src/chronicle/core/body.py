@@ -45,6 +45,8 @@ def parse(body: bytes, max_body: int, max_depth: int = MAX_DEPTH) -> Any:
         if _LONG_NUMBER in body.translate(_DIGITS_TO_ZERO):
             value = json.loads(body)
     except orjson.JSONDecodeError as error:
+        if not body.strip():
+            raise InvalidMessage("the body is empty, which is not JSON") from None
         raise InvalidMessage(f"the body is not JSON (character {error.pos} of {len(body)} bytes)") from None
     except RecursionError:
         raise InvalidMessage(f"the body is nested deeper than {max_depth} levels") from None

@@ -46,8 +46,10 @@ class Export:
         limit: int | None = None,
         drop: bool = False,
         max_body: int = MAX_BODY,
+        readable: int | None = None,
         now: Callable[[], float] = time,
     ) -> None:
+        """Bodies up to `readable` bytes, or `max_body`, are in their records as text and JSON, too."""
         self.tally = Tally()
         self._letters = letters
         self._queue = queue
@@ -56,6 +58,7 @@ class Export:
         self._limit = limit
         self._drop = drop
         self._max_body = max_body
+        self._readable = max_body if readable is None else readable
         self._now = now
 
     def stop(self, reason: str) -> None:
@@ -80,7 +83,7 @@ class Export:
         pairs = [(delivery, letter_of(delivery, self._queue, self._max_body)) for delivery in batch]
         meant = [pair for pair in pairs if matches(pair[1], self._conditions, now)]
         if self._sink is not None and meant:
-            records = [to_record(delivery, story(letter), self._max_body) for delivery, letter in meant]
+            records = [to_record(delivery, story(letter), self._readable) for delivery, letter in meant]
             self._sink.write(records)
         if self._drop and meant:
             if self._sink is not None:

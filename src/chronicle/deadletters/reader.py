@@ -13,8 +13,10 @@ from typing import Final
 
 from chronicle.engine.queue_reader import reading
 from chronicle.errors import NoSuchQueue
-from chronicle.transports.catalog import open_reader
-from chronicle.transports.seam import Connector, OnWorn, Reader, Reading
+from chronicle.transports.catalog import broker_of, open_reader
+from chronicle.transports.holding_reader import HoldingReader
+from chronicle.transports.memory import MemoryTransport
+from chronicle.transports.seam import Connector, OnWorn, Reader, Reading, never
 
 AHEAD: Final = 1000  # for callers that remove what they read: what the broker sends ahead is kept in memory
 WORN_AFTER: Final = 3  # deliveries; far below any sensible limit: a look that was killed counts as well
@@ -37,6 +39,19 @@ def dead_letters(
         except NoSuchQueue:
             raise no_letters(connector) from None
         yield reader
+
+
+def nothing_died(main: Connector, dead: str) -> Reader:
+    """An empty reader, for a queue that has no dead-letter queue; NoSuchQueue if it is not there either.
+
+    A queue without dead letters is good news; a slip in its name is not, and must not look like it.
+    """
+    if not broker_of(main.url).has_queue(main, never):
+        raise NoSuchQueue(
+            f"there is no queue {main.queue!r}, and no dead-letter queue {dead!r}",
+            "check --queue, and the end of the URL",
+        )
+    return HoldingReader(lambda _: MemoryTransport(()), main, Reading())
 
 
 def no_letters(connector: Connector) -> NoSuchQueue:

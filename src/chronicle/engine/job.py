@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from chronicle.core.backoff import Backoff
 from chronicle.core.pipeline import Pipeline
@@ -51,9 +52,16 @@ class Lifecycle:
     backoff: Backoff | None = None  # None: the transport's own
 
 
-def no_objection(_counters: Counters) -> str:
+class Objection(NamedTuple):
+    """Why a run that did all it could is no success, and the code it ends with."""
+
+    reason: str
+    code: Exit = Exit.FATAL
+
+
+def no_objection(_ending: Ending) -> Objection | None:
     """A run that ends as it should is a success."""
-    return ""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,7 @@ class Job:
     bounds: Bounds = field(default_factory=Bounds)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     limits: Limits = field(default_factory=Limits)
-    objection: Callable[[Counters], str] = no_objection  # why a run that did all it could failed (code 1)
+    objection: Callable[[Ending], Objection | None] = no_objection  # asked at a good end
     progress: float = 0.0  # seconds between two lines about it (progress.py); 0: none, and no look at depths
 
 

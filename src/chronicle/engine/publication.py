@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 from chronicle.core.deadletters.death import undead
 from chronicle.core.delivery import Delivery
 from chronicle.engine.reconnect import pause, reach
-from chronicle.engine.signals import STOPPING
+from chronicle.engine.signals import heeded
 from chronicle.transports.batches import batched
 from chronicle.transports.catalog import open_publisher
 from chronicle.transports.seam import Connector, Outgoing, Publisher, nothing
@@ -39,6 +39,7 @@ class Publication:
         self._done = 0
         self._busy = False
         self.signal = 0  # the number of the signal that stopped us
+        self.forced = False  # by a second one, which did not wait for the batch
 
     @property
     def confirmed(self) -> int:
@@ -46,7 +47,7 @@ class Publication:
 
     def run(self, batches: Iterable[list[Outgoing]], advance: Callable[[int], None]) -> None:
         """Publish them all; raises KeyboardInterrupt after a signal, and the publisher's own errors."""
-        before = {number: signal.signal(number, self._handle) for number in STOPPING}
+        before = {number: signal.signal(number, self._handle) for number in heeded()}
         try:
             for batch in batches:
                 self._busy = True
@@ -61,8 +62,8 @@ class Publication:
                 signal.signal(number, handler)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        again, self.signal = self.signal, number
-        if again or not self._busy:
+        self.forced, self.signal = bool(self.signal), number
+        if self.forced or not self._busy:
             raise KeyboardInterrupt
 
 

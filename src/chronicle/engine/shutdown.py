@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from chronicle.core.words import many
-from chronicle.engine.job import Ending, Exit, no_objection
+from chronicle.engine.job import Ending, Exit, Objection, no_objection
 from chronicle.engine.run_events import RunEvents
 from chronicle.telemetry.counters import Counters
 from chronicle.transports.seam import Closing
@@ -18,7 +18,9 @@ LEAVING = 1.0  # how long a syncer's context may take to close when work is stuc
 class Shutdown:
     """The end of one run, from the first request to the last turn."""
 
-    def __init__(self, counters: Counters, objection: Callable[[Counters], str] = no_objection) -> None:
+    def __init__(
+        self, counters: Counters, objection: Callable[[Ending], Objection | None] = no_objection
+    ) -> None:
         self._counters = counters
         self._objection = objection
         self.asked: str | None = None  # why it was asked to stop, if it was
@@ -64,8 +66,8 @@ class Shutdown:
             reason += "; a syncer is still running" if stuck else ""
             reason += f"; {many(unfinished, 'unfinished message')} went back" if unfinished else ""
             reason += f"; {many(unconfirmed, 'finished message')} may come again" if unconfirmed else ""
-        if code is Exit.DONE and (objection := self._objection(self._counters)):
-            code, reason = Exit.FATAL, f"{reason}; {objection}"
+        if code is Exit.DONE and (objection := self._objection(self.ending)):
+            code, reason = objection.code, f"{reason}; {objection.reason}"
         return replace(self.ending, code=code, reason=reason, stuck=stuck, unclosed=broken)
 
 

@@ -1,4 +1,4 @@
-"""Signals: the first asks for a drain, the second ends the process.
+"""Signals: the first asks for a drain, or interrupts what has none; the second ends the process.
 
 Rule 1: a handler sets a flag and wakes the pump, nothing else (X5); the second one does not return.
 Rule 2: the last words are printed by a separate thread and waited for only briefly: whatever they are
@@ -42,6 +42,31 @@ def end_process(code: int, last_words: Callable[[], None], seconds: float) -> No
         os._exit(code)
 
 
+def heeded() -> list[signal.Signals]:
+    """The signals that stop this process: those it was not started to ignore."""
+    return [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def is_signal(reason: str) -> bool:
+    """Whether a run that ended for this reason was stopped by a signal."""
+    return reason.partition(";")[0] in {number.name for number in STOPPING}
+
+
+def interrupt_on_signal(last_words: Callable[[], None]) -> None:
+    """From now on the first of these signals raises KeyboardInterrupt, wherever this thread is."""
+    asked = False
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            end_process(128 + number, last_words, A_MOMENT)
+        asked = True
+        raise KeyboardInterrupt
+
+    for number in heeded():
+        signal.signal(number, handle)
+
+
 @contextmanager
 def stop_on_signal(stop: Callable[[str], None], last_words: Callable[[], None]) -> Iterator[None]:
     """Call `stop` at the first of these signals; at the second print the last words and exit with 128+n."""
@@ -54,8 +79,7 @@ def stop_on_signal(stop: Callable[[str], None], last_words: Callable[[], None]) 
         asked = True
         stop(signal.Signals(number).name)
 
-    wanted = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in wanted}
+    before = {number: signal.signal(number, handle) for number in heeded()}
     try:
         yield
     finally:

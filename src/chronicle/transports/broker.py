@@ -93,6 +93,7 @@ class Broker:
     transport: Callable[[Connector], Transport]  # not yet connected
     publisher: Callable[[Connector, Stopping], Publisher]  # connects when it is entered
     reader: Callable[[Connector, Reading], Reader]  # not yet connected
+    has_queue: Callable[[Connector, Stopping], bool]  # whether it is there; looks at nothing in it
     plan: Callable[[Connector], tuple[Step, ...]]  # what `connector.declare` comes to
     declare: Callable[[Connector, Stopping], tuple[tuple[Step, Done], ...]]  # makes what is missing of it
     dead_letter_check: DeadLetterCheck | None = None  # None: it keeps them, or has none

@@ -169,18 +169,19 @@ SHORT = {"p" * 43: {"private": "s" * 43}}
         {**SHORT, "q" * 43: {"public": "q" * 43, "private": "s" * 43}},
         {"p" * 43: {"note": "old", "private": "s" * 43}},
         {"p" * 43: "s" * 43, "q" * 43: "t" * 43 + "="},
+        {**SHORT, "signKeys": ["j" * 43]},
+        {"signKeys": ["j" * 43], **SHORT},
     ],
 )
 @pytest.mark.parametrize("indent", [None, 2])
 def test_a_key_store_is_never_a_message(tmp_path: Path, store: dict[str, object], indent: int | None) -> None:
-    """Z8: in a folder it is found before the first message goes out, on standard input when it is read."""
+    """Z8: it is found before the first message goes out, on standard input when it is read."""
     content = json.dumps(store, indent=indent).encode()
     write(tmp_path, "a.json", b"{}")
     path = write(tmp_path, "keys.json", content)
-    for paths in ([str(tmp_path)], [path]):
-        with pytest.raises(SettingError, match=r"keys\.json is a key store, not a message") as caught:
-            read_messages(paths, "q")
-        assert "sss" not in f"{caught.value}{caught.value.remedy}"
+    with pytest.raises(SettingError, match=r"keys\.json is a key store, not a message") as caught:
+        read_messages([path], "q")
+    assert "sss" not in f"{caught.value}{caught.value.remedy}"
     with pytest.raises(SettingError, match="key store"):
         list(read_messages(["-"], "q", io.BytesIO(content)))
     encrypted = encrypt_whole(content, SECRET, os.urandom)
@@ -188,9 +189,32 @@ def test_a_key_store_is_never_a_message(tmp_path: Path, store: dict[str, object]
         list(read_messages([write(tmp_path, "locked.json", encrypted)], "q", ask=lambda _kind, _name: SECRET))
 
 
+@pytest.mark.parametrize("locked", [False, True])
+def test_in_a_folder_a_key_store_is_left_out(tmp_path: Path, locked: bool) -> None:
+    """Issue 13: with a word about it, whether it is locked or not."""
+    store = json.dumps(SHORT).encode()
+    write(tmp_path, "a.json", b"{}")
+    path = write(tmp_path, "keys.json", encrypt_whole(store, SECRET, os.urandom) if locked else store)
+    told: list[str] = []
+    found = read_messages([str(tmp_path)], "q", ask=lambda _kind, _name: SECRET, tell=told.append)
+    assert [message.body for message in found] == [b"{}"]
+    assert told == [f"{path} is a key store, not a message: it is left out"]
+    (tmp_path / "a.json").unlink()
+    with pytest.raises(SettingError, match="no messages in the folder"):
+        read_messages([str(tmp_path)], "q", ask=lambda _kind, _name: SECRET)
+
+
 @pytest.mark.parametrize(
     "message",
-    [{}, {"id": "x" * 43, "n": 1}, {"a": {"private": True}, "b": 2}, {"token": "x" * 44}, {"a": {"b": {}}}],
+    [
+        {},
+        {"signKeys": []},
+        {"signKeys": ["x"], "n": 1},
+        {"id": "x" * 43, "n": 1},
+        {"a": {"private": True}, "b": 2},
+        {"token": "x" * 44},
+        {"a": {"b": {}}},
+    ],
 )
 def test_a_message_is_not_taken_for_a_key_store(tmp_path: Path, message: dict[str, object]) -> None:
     content = json.dumps(message).encode()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate
-from chronicle.engine.job import Bounds, Exit
+from chronicle.engine.job import Bounds, Ending, Exit, Objection
 from chronicle.errors import Retry
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
@@ -73,9 +73,9 @@ def test_what_a_lost_connection_takes_away_is_told_again() -> None:
 def test_an_objection_makes_a_good_end_a_failure_in_the_log_too() -> None:
     seen: list[Counters] = []
 
-    def objection(counters: Counters) -> str:
-        seen.append(counters)
-        return "1 message failed"
+    def objection(ending: Ending) -> Objection:
+        seen.append(ending.counters)
+        return Objection("1 message failed")
 
     running = Running(
         lambda message: True,
@@ -90,7 +90,7 @@ def test_an_objection_makes_a_good_end_a_failure_in_the_log_too() -> None:
 
 
 def test_nobody_objects_to_what_is_no_success_anyway() -> None:
-    def objection(_counters: Counters) -> str:
+    def objection(_ending: Ending) -> Objection:
         raise AssertionError("nobody should ask")
 
     running = Running(lambda message: 1 / 0, ScriptedTransport(b"0"), objection=objection)

@@ -13,6 +13,7 @@ import click
 
 from chronicle.captures.file import CaptureFile, open_capture
 from chronicle.core.deadletters.conditions import Condition
+from chronicle.core.encryption import Secret
 from chronicle.core.record import dump
 from chronicle.deadletters.export import Export, RecordWriter
 from chronicle.deadletters.reader import AHEAD
@@ -20,28 +21,33 @@ from chronicle.deadletters.redrive import Tally
 from chronicle.engine.job import Exit
 from chronicle.engine.signals import stop_on_signal
 from chronicle.errors import ChronicleError, SettingError
-from chronicle_cli import report
+from chronicle_cli import completion, options, report
 from chronicle_cli.commands.dlq import options as dlq_options
 from chronicle_cli.commands.dlq.options import Aim, aim_of
 from chronicle_cli.commands.dlq.summary import interrupted, unseen
 from chronicle_cli.commands.dlq.view import counted
+from chronicle_cli.given import typed
 from chronicle_cli.help import Command, Group, option
+from chronicle_cli.passphrase import PassphraseSource
 from chronicle_cli.progress import progress
 
 STDOUT: Final = "-"
 
 
 class LazyFile:
-    """A file of records, created when there is one to write, with mode 600."""
+    """A file of records, created when there is one to write, with mode 600; encrypted if it has a secret."""
 
-    def __init__(self, path: str, *, new: bool) -> None:
+    def __init__(self, path: str, secret: Secret | None, *, new: bool) -> None:
         self.path = path
+        self._secret = secret
         self._new = new
         self._file: CaptureFile | None = None
 
     def write(self, records: Sequence[dict[str, Any]]) -> None:
         if self._file is None:
-            self._file = open_capture(self.path, None, new=self._new, tell=report.warn)
+            known = self._secret
+            secret = None if known is None else lambda: known
+            self._file = open_capture(self.path, secret, new=self._new, tell=report.warn)
         self._file.write(records)
 
     def sync(self) -> None:
@@ -67,13 +73,31 @@ class Stdout:
         self.sync()
 
 
-@click.command("export", cls=Command, examples="chronicle dlq export --queue cus.12.deliver dead.jsonl")
-@click.argument("file", metavar="FILE")
+def secret_of(ctx: click.Context) -> Secret | None:
+    """What the file is to be encrypted with; asked for here, before any dead letter is held."""
+    ask = PassphraseSource(os.environ, encrypt=ctx.params["encrypt"]).for_writing
+    return None if ask is None else ask()
+
+
+def readable_of(ctx: click.Context, aim: Aim) -> int:
+    """Up to which size a body is in its record as text and JSON, too."""
+    return aim.max_body if ctx.params["bodies_as_json"] else 0
+
+
+@click.command(
+    "export",
+    cls=Command,
+    examples="chronicle dlq export --queue cus.12.deliver dead.jsonl\n"
+    "CHRONICLE_PASSPHRASE_FILE=secret.txt chronicle dlq export --queue cus.12.deliver --encrypt dead.enc",
+)
+@click.argument("file", metavar="FILE", shell_complete=completion.files)
 @dlq_options.where
 @dlq_options.match
 @dlq_options.limit("At most this many, oldest first.  [default: all]")
 @dlq_options.max_deliveries
 @dlq_options.reveal("Allow - as FILE: the records, personal data included, go to standard output.")
+@options.bodies_as_json
+@options.encrypt
 @click.pass_context
 def export(
     ctx: click.Context,
@@ -87,23 +111,32 @@ def export(
     """Write dead letters to FILE and leave them in the queue.
 
     FILE is created with mode 600 and must not exist yet. It has one record per line, with the body exactly as
-    it came: `chronicle replay` runs a syncer over it, `chronicle publish` puts it on a queue. For what
-    looking does to a message on RabbitMQ, see chronicle dlq --help.
+    it came: `chronicle replay` runs a syncer over it, `chronicle publish` puts it on a queue. It is encrypted
+    as a capture is: see `chronicle capture`. For what looking does to a message on RabbitMQ, see
+    chronicle dlq --help.
     """
     if file == STDOUT and not reveal:
         raise SettingError(
             "records contain personal data and would be printed", "name a file, or add --reveal"
         )
+    if file == STDOUT and ctx.params["encrypt"] and typed(ctx, "encrypt"):
+        raise SettingError("--encrypt has no effect on standard output", "name a file")
     if file != STDOUT and os.path.lexists(file):
         raise SettingError(f"{file} already exists", "name a new file")
     aim = aim_of(ctx)
-    sink = Stdout() if file == STDOUT else LazyFile(file, new=True)
+    sink = Stdout() if file == STDOUT else LazyFile(file, secret_of(ctx), new=True)
     with aim.read(limit, ctx.params["max_deliveries"]) as letters:
-        work = Export(letters, aim.queue, sink, conditions=conditions, limit=limit, max_body=aim.max_body)
+        work = Export(
+            letters, aim.queue, sink, conditions=conditions, limit=limit, max_body=aim.max_body,
+            readable=readable_of(ctx, aim),
+        )  # fmt: skip
         tally = carried_out(work, sink, aim, letters.present, "written")
     if tally.seen and aim.marks:
         report.note(aim.marks)
-    return ending(tally, aim, f"in {file}; they are still in {aim.dead}", to_stderr=file == STDOUT)
+    done = f"in {file}; they are still in {aim.dead}"
+    if not tally.moved and file != STDOUT:
+        done = f"to write: {file} was not created"
+    return ending(tally, aim, done, to_stderr=file == STDOUT)
 
 
 @click.command(
@@ -123,7 +156,9 @@ def export(
     Group.OUTPUT, "--no-export", is_flag=True, envvar="CHRONICLE_DLQ_NO_EXPORT",
     help="Keep no copy: what is dropped is gone.",
 )  # fmt: skip
-@option(Group.WORK, "--yes", is_flag=True, envvar="CHRONICLE_DLQ_YES", help="Do not ask for confirmation.")
+@options.bodies_as_json
+@options.encrypt
+@dlq_options.yes("Do not ask for confirmation.")
 @click.pass_context
 def drop(
     ctx: click.Context,
@@ -137,34 +172,30 @@ def drop(
 ) -> int:
     """Remove dead letters for good, after writing them to a file.
 
-    Each batch is on disk before it is removed. The file is created with mode 600; several drops on one day
-    go to the same file. At a terminal it asks for confirmation; elsewhere it needs --yes.
+    Each batch is on disk before it is removed. The file is created with mode 600, and encrypted as a capture
+    is; several drops on one day go to the same file. At a terminal it asks for confirmation; elsewhere it
+    needs --yes.
     """
     if file and no_export:
         raise SettingError("--export and --no-export cannot be combined", "leave one of them out")
+    if no_export and ctx.params["encrypt"] and typed(ctx, "encrypt"):
+        raise SettingError("--encrypt has no effect with --no-export", "leave one of them out")
     aim = aim_of(ctx)
-    sink = None if no_export else LazyFile(file or default_name(aim.dead), new=False)
+    sink = None if no_export else LazyFile(file or default_name(aim.dead), secret_of(ctx), new=False)
     kept = "no copy is kept" if sink is None else f"a copy goes to {sink.path}"
     with aim.read(AHEAD) as letters:
-        if letters.present and not yes and not agreed(letters.present, aim, conditions, kept):
+        which = "the matching ones among the" if conditions else "the"
+        question = f"Drop {which} {counted(letters.present)} in {aim.dead}? {kept}"
+        if letters.present and not yes and not dlq_options.agreed(question):
             report.say("nothing dropped")
             return Exit.DONE
         work = Export(
-            letters, aim.queue, sink, conditions=conditions, limit=limit, drop=True, max_body=aim.max_body
-        )
+            letters, aim.queue, sink, conditions=conditions, limit=limit, drop=True, max_body=aim.max_body,
+            readable=readable_of(ctx, aim),
+        )  # fmt: skip
         tally = carried_out(work, sink, aim, letters.present, "dropped")
     where = "" if sink is None or not tally.moved else f"; a copy is in {sink.path}"
     return ending(tally, aim, f"dropped from {aim.dead}{where}")
-
-
-def agreed(present: int, aim: Aim, conditions: tuple[Condition, ...], kept: str) -> bool:
-    """Ask for confirmation."""
-    if not sys.stdin.isatty():
-        raise SettingError(
-            "this needs confirmation, and there is no terminal to ask at", "add --yes if you are sure"
-        )
-    which = "the matching ones among the" if conditions else "the"
-    return click.confirm(f"Drop {which} {counted(present)} in {aim.dead}? {kept}", err=True)
 
 
 def carried_out(work: Export, sink: RecordWriter | None, aim: Aim, present: int, doing: str) -> Tally:
@@ -193,7 +224,7 @@ def ending(tally: Tally, aim: Aim, done: str, *, to_stderr: bool = False) -> int
     (report.note if to_stderr else report.say)(f"{counted(tally.moved)} {done}")
     for line in unseen(tally, aim):
         report.note(line)
-    return interrupted(tally) if tally.stopped else Exit.DONE
+    return interrupted(tally) if tally.stopped and tally.seen < tally.present else Exit.DONE
 
 
 def default_name(dead: str) -> str:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from chronicle.core.deadletters.conditions import Condition, parse_condition
 from chronicle.core.queues import dead_letter_queue
-from chronicle.deadletters.reader import WORN_AFTER, dead_letters
+from chronicle.deadletters.reader import WORN_AFTER, dead_letters, no_letters, nothing_died
+from chronicle.errors import NoSuchQueue, SettingError
 from chronicle.transports.seam import Connector, Reader
 from chronicle_cli import options, report
 from chronicle_cli.broker_options import own_options
+from chronicle_cli.completion import words
 from chronicle_cli.help import Decorator, Group, option, stack
 from chronicle_cli.log_levels import quiet_clients
 from chronicle_cli.params import POSITIVE, SIZE, refuse
 from chronicle_cli.settings import Where, check_name
+
+BEGINNINGS: Final = ("reason=", "id=", "entry=", "schema=", "age>", "age<")
 
 
 class Matching(click.ParamType[Condition]):
@@ -25,6 +32,11 @@ class Matching(click.ParamType[Condition]):
 
     name = "condition"
     envvar_list_splitter = ";"
+
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return words(BEGINNINGS, incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Condition:
         if not isinstance(value, str):
@@ -48,9 +60,9 @@ where = stack(options.where, own_options("dlq"), dlq, options.startup_timeout, m
 match = option(
     Group.WORK, "--match", "conditions", type=Matching(), multiple=True, metavar="CONDITION",
     envvar="CHRONICLE_DLQ_MATCH",
-    help="Only these dead letters: reason=TEXT (contains the text), id=N or id=N,N… (actionId), "
-    "schema=NAME, age>1d or age<1h (since it died). May be repeated: all must hold. In the variable, "
-    "separate them with semicolons.",
+    help="Only these dead letters: reason=TEXT (contains the text), id=N or id=N,N… (actionId), entry=ID (as "
+    "`dlq show` prints it, or as the log named it), schema=NAME, age>1d or age<1h (since it died). May be "
+    "repeated: all must hold. In the variable, separate them with semicolons.",
 )  # fmt: skip
 max_deliveries = option(
     Group.BOUNDS, "--max-deliveries", type=POSITIVE, default=WORN_AFTER, metavar="N",
@@ -72,6 +84,20 @@ def limit(help_text: str, default: int | None = None) -> Decorator[Any]:
     )  # fmt: skip
 
 
+def yes(help_text: str) -> Decorator[Any]:
+    """Without this, a person is asked."""
+    return option(Group.WORK, "--yes", is_flag=True, envvar="CHRONICLE_DLQ_YES", help=help_text)
+
+
+def agreed(question: str) -> bool:
+    """Ask for confirmation."""
+    if not sys.stdin.isatty():
+        raise SettingError(
+            "this needs confirmation, and there is no terminal to ask at", "add --yes if you are sure"
+        )
+    return click.confirm(question, err=True)
+
+
 def reveal(help_text: str) -> Decorator[Any]:
     """Without this, no message content is shown."""
     return option(Group.OUTPUT, "--reveal", is_flag=True, envvar="CHRONICLE_DLQ_REVEAL", help=help_text)
@@ -85,6 +111,7 @@ class Aim:
     dead: str
     startup_timeout: float
     max_body: int
+    named: bool = False  # the queue of the dead letters was
 
     @property
     def queue(self) -> str:
@@ -103,11 +130,29 @@ class Aim:
         """What looking does to a message; empty when it does nothing."""
         return self.where.broker.marks
 
-    def read(self, ahead: int | None, worn_after: int = WORN_AFTER) -> AbstractContextManager[Reader]:
+    @contextmanager
+    def read(self, ahead: int | None, worn_after: int = WORN_AFTER) -> Iterator[Reader]:
         """The dead letters, to be read once; at most `ahead` are fetched before they are asked for."""
-        return dead_letters(
+        found = dead_letters(
             self.letters, ahead, worn_after, startup_timeout=self.startup_timeout, tell=report.warn
         )
+        with ExitStack() as opened:
+            try:
+                letters = opened.enter_context(found)
+            except NoSuchQueue:
+                letters = self.none()
+            yield letters
+
+    def none(self) -> Reader:
+        """No dead letters, because there is no such queue; NoSuchQueue if that is a slip in a name."""
+        if self.named:
+            raise no_letters(self.letters)
+        letters = nothing_died(self.main, self.dead)
+        report.note(
+            f"there is no {self.dead}: nothing has died yet, or the dead letters are in another queue "
+            "(--dlq), or nowhere"
+        )
+        return letters
 
 
 def aim_of(ctx: click.Context) -> Aim:
@@ -118,4 +163,6 @@ def aim_of(ctx: click.Context) -> Aim:
     report.note(found.notice)
     report.warn(*found.warnings)
     quiet_clients()
-    return Aim(found, dead, ctx.params["startup_timeout"], ctx.params["max_body"])
+    return Aim(
+        found, dead, ctx.params["startup_timeout"], ctx.params["max_body"], named=bool(ctx.params["dlq"])
+    )

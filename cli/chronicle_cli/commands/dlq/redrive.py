@@ -11,11 +11,11 @@ from chronicle.core.deadletters.conditions import Condition
 from chronicle.core.deadletters.moves import RedrivePlan
 from chronicle.core.policy import OnException, OnFailure, OnInvalid, Policy
 from chronicle.core.words import many
-from chronicle.deadletters.reader import AHEAD, no_letters
+from chronicle.deadletters.reader import AHEAD
 from chronicle.deadletters.redrive import Redrive, Tally
 from chronicle.deadletters.verify import VerifyTransport
-from chronicle.engine.job import Bounds, Exit, Job, Lifecycle
-from chronicle.engine.signals import stop_on_signal
+from chronicle.engine.job import Bounds, Ending, Exit, Job, Lifecycle, Objection
+from chronicle.engine.signals import is_signal, stop_on_signal
 from chronicle.errors import ChronicleError, NoSuchQueue, SettingError
 from chronicle.telemetry.counters import Counters
 from chronicle.transports.catalog import open_publisher, open_reader
@@ -37,11 +37,11 @@ chronicle dlq redrive --queue cus.12.deliver --dry-run
 chronicle dlq redrive --queue cus.12.deliver
 chronicle dlq redrive --queue cus.12.deliver --match 'reason=timeout' --match 'age<1d' --limit 100 --rate 50/s
 chronicle dlq redrive --queue cus.12.deliver --to cus.12.repair --match schema=proca:event:2
-chronicle dlq redrive --queue cus.12.deliver --verify my_crm:sync --keys keys.json
+chronicle dlq redrive --queue cus.12.deliver --verify my_crm:sync --keys keys.json --yes
 """
 TRYING: Final = Policy(OnFailure.DEAD_LETTER, OnInvalid.DEAD_LETTER, OnException.FAIL, trial=True)
 MOVING: Final = ("also", "to", "rate", "max_redrives", "dry_run")
-VERIFYING: Final = ("app_dir", "concurrency", "schema", "keys", "sign_keys", "require_decryption",
+VERIFYING: Final = ("yes", "app_dir", "concurrency", "schema", "keys", "sign_keys", "require_decryption",
                     "normalize_events", "log_format", "log_level", "live", "progress",
                     "drain_timeout")  # fmt: skip
 
@@ -72,10 +72,12 @@ moving = stack(
 )  # fmt: skip
 verify = option(
     Group.WORK, "--verify", metavar="MODULE:NAME", envvar="CHRONICLE_DLQ_VERIFY",
-    help="Redrive nothing: run this syncer on each dead letter. True removes it; any other result leaves it, "
-    "with the new reason. The options below are for this, as in `chronicle consume`.",
+    help="Redrive nothing: run this syncer on each dead letter, for real: what it writes is written. True "
+    "removes the letter; any other result leaves it, with the new reason. At a terminal it asks first; "
+    "elsewhere it needs --yes. The options below are for this, as in `chronicle consume`.",
 )  # fmt: skip
 work = stack(
+    dlq_options.yes("With --verify: do not ask for confirmation."),
     options.app_dir, options.concurrency, options.schema, options.keys, options.sign_key,
     options.require_decryption, options.normalize_events, options.drain_timeout, options.output,
 )  # fmt: skip
@@ -102,7 +104,7 @@ def redrive(ctx: click.Context, /, verify: str | None, **_: Any) -> int:
     x-chronicle-redrives counts up. Ctrl-C finishes the batch and says how far it got.
 
     Exit codes: 0 done, 1 some could not go (with --verify: some failed), 2 usage or configuration, 3 broker
-    not reachable, 128+n interrupted.
+    not reachable, 4 stopped by a signal before all were done, 128+n forced by a second one.
     """
     unused = MOVING if verify else VERIFYING
     given = [name for name in unused if typed(ctx, name)]
@@ -165,7 +167,7 @@ def told(tally: Tally, aim: Aim, *, dry_run: bool) -> int:
         report.say(line)
     for line in unseen(tally, aim):
         report.note(line)
-    if tally.stopped:
+    if tally.stopped and tally.seen < tally.present:
         return interrupted(tally)
     return Exit.FATAL if tally.failed else Exit.DONE
 
@@ -177,6 +179,13 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     report.warn(*settings.warnings)
     output = options.output_of(ctx)
     found = load_syncer(settings, output)
+    report.note(
+        f"--verify runs {found.name} for real: what it writes is written, and a dead letter that it handles "
+        f"is removed from {aim.dead}"
+    )
+    if not ctx.params["yes"] and not dlq_options.agreed(f"Run it on the dead letters of {aim.queue}?"):
+        report.say("nothing was tried")
+        return Exit.DONE
     conditions: tuple[Condition, ...] = ctx.params["conditions"]
     # Those that do not match are held to the end and count against the prefetch.
     ahead = AHEAD if conditions else settings.prefetch
@@ -198,14 +207,16 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
         Bounds(until_empty=True),
         # A bounded run must end: a broker that goes away gets as long as one that was never there.
         Lifecycle(aim.startup_timeout, ctx.params["drain_timeout"], give_up_after=aim.startup_timeout),
-        objection=lambda counters: trial_failed(transport, counters, ctx.params["limit"]),
+        objection=lambda ending: objection_to(ending, transport, ctx.params["limit"]),
         progress=progress_of(output),
     )
     observer = observe(output, aim.dead, found, transport, ends=True)
     try:
         ending = run_to_end(job, transport, observer)
     except NoSuchQueue:
-        raise no_letters(aim.letters) from None
+        aim.none()
+        report.say(f"{counted(0)} handled and removed")
+        return Exit.DONE
     counters = ending.counters
     failing = counters.dead_lettered
     staying = "stays with its new reason" if failing == 1 else "stay with their new reason"
@@ -215,6 +226,8 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     if (left := untried(transport, counters)) > 0:
         were = many(left, f"of {transport.present} was", f"of {transport.present} were")
         report.note(f"{were} not tried and still in {aim.dead}, unchanged")
+        if is_signal(ending.reason):
+            report.problem(f"interrupted: what was not tried is still in {aim.dead}")
     if ending.stuck:
         leave_now(int(ending.code))
     return int(ending.code)
@@ -226,9 +239,11 @@ def untried(transport: VerifyTransport, counters: Counters) -> int:
     return (transport.present or 0) - seen
 
 
-def trial_failed(transport: VerifyTransport, counters: Counters, limit: int | None) -> str:
-    """Why a trial has failed, if it has."""
-    if failed := counters.dead_lettered + counters.ack_retry:
-        return f"{many(failed, 'dead letter')} failed"
-    left = untried(transport, counters)
-    return f"{many(left, 'dead letter')} not tried" if left > 0 and limit is None else ""
+def objection_to(ending: Ending, transport: VerifyTransport, limit: int | None) -> Objection | None:
+    """Why a trial that came to its end has failed, if it has."""
+    left = untried(transport, ending.counters)
+    if left > 0 and is_signal(ending.reason):
+        return Objection("not all were tried", Exit.RETURNED)
+    if failed := ending.counters.dead_lettered + ending.counters.ack_retry:
+        return Objection(f"{many(failed, 'dead letter')} failed")
+    return Objection(f"{many(left, 'dead letter')} not tried") if left > 0 and limit is None else None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from typing import Final
 
 from chronicle.core.deadletters.letter import Letter
 from chronicle.core.deadletters.moves import Why
 from chronicle.deadletters.redrive import Tally
+from chronicle.engine.job import Exit
 from chronicle.telemetry.events import label, number
 from chronicle_cli import report
 from chronicle_cli.commands.dlq.options import Aim
@@ -67,4 +67,4 @@ def name_of(letter: Letter) -> str:
 def interrupted(tally: Tally) -> int:
     """Report the interruption; the exit code."""
     report.problem(f"interrupted by {tally.stopped}: what was not finished is still in the dead-letter queue")
-    return 128 + signal.Signals[tally.stopped]
+    return Exit.RETURNED

@@ -34,6 +34,8 @@ HARMLESS: Final = frozenset(
     ("rejected", "expired", "maxlen", "delivery_limit", "the syncer returned False", "")
 )
 TOO_LARGE: Final = re.compile(r"the body has [0-9]{1,20} bytes, the limit is [0-9]{1,20}")
+# A time between 2001 and 2065 with a number, as Redis writes them; or a partition with an offset.
+POSITION: Final = re.compile(r"[12][0-9]{12}-[0-9]{1,5}|[0-9]{1,6}:[0-9]{1,12}", re.ASCII)
 SHOWN: Final = 10  # reasons in a summary
 MOST_NAMES: Final = 50  # of headers; a producer may have written thousands
 PLAIN_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,60}")
@@ -47,6 +49,8 @@ class Shown:
     reason: str
     home: str
     consumer: str
+    entry: str
+    entry_before: str
     deaths: tuple[dict[str, Any], ...]
     others: tuple[str, ...]  # names of headers that are neither ours nor the broker's
 
@@ -61,6 +65,8 @@ class Shown:
         return {
             "action_id": None if letter.action_id is None else number(letter.action_id),
             "schema": letter.schema if letter.schema in KNOWN else None,
+            "entry": self.entry or None,
+            "entry_before": self.entry_before or None,
             "size": letter.size,
             "reason": self.reason,
             "came_from": self.home,
@@ -78,7 +84,9 @@ class Shown:
         """For people."""
         letter, death = self.letter, self.letter.death
         name = "no action id" if letter.action_id is None else f"action {number(letter.action_id)}"
+        was = f" (before it died: {self.entry_before})" if self.entry_before else ""
         facts = {
+            "entry": f"{self.entry}{was}",
             "died": ago(letter.died, now),
             "reason": self.reason or "not given",
             "came from": self.home,
@@ -114,11 +122,15 @@ def shown(delivery: Delivery, queue: str, max_body: int) -> Shown:
     )
     names = [name for name in delivery.headers if name not in BROKERS and not str(name).startswith(OURS)]
     plain = {str(name) if PLAIN_NAME.fullmatch(str(name)) else "…" for name in names}
+    before = letter.entry_before
     return Shown(
         letter,
         safe(letter.death.reason),
         safe(letter.home),
         safe(letter.death.consumer),
+        # The broker's own ids are numbers; a producer can write a message id, and our headers.
+        letter.entry if "message_id" not in delivery.properties else safe(letter.entry),
+        before if _is_position(before, delivery.body) else safe(before),
         deaths,
         tuple(sorted(safe(name) for name in sorted(plain)[:MOST_NAMES])),
     )
@@ -188,6 +200,13 @@ def ago(milliseconds: int | None, now: int) -> str:
     minutes = max(0, now - milliseconds) // 60_000
     rounded = minutes - minutes % 60 if minutes >= 600 else minutes
     return f"{when}, {format_duration(rounded * 60.0) if minutes else 'less than 1m'} ago"
+
+
+def _is_position(text: str, body: bytes) -> bool:
+    """Whether this is a broker's own position: it looks like a telephone number, and must not be one."""
+    return POSITION.fullmatch(text) is not None and not any(
+        number.encode() in body for number in re.findall(r"\d{5,}", text)
+    )
 
 
 def _utc(milliseconds: int) -> datetime:

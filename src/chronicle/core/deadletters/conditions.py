@@ -1,4 +1,4 @@
-"""Which dead letters are selected: `reason=timeout`, `id=1001,1002`, `schema=proca:action:2`, `age>1d`.
+"""Which dead letters are selected: `reason=timeout`, `id=1001,1002`, `entry=17`, `schema=…`, `age>1d`.
 
 Rule 1: all conditions must hold; none at all means every dead letter.
 Rule 2: an unknown value does not match: a letter without a time is neither older nor younger than a day.
@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 from chronicle.core.deadletters.letter import Letter
 from chronicle.core.units import parse_duration
 
-FORMS: Final = "reason=TEXT, id=N (or id=N,N…), schema=NAME, age>1d or age<1h"
-_CONDITION: Final = re.compile(r"(reason|id|schema|age)\s*([=<>])\s*(.+)", re.DOTALL)
+FORMS: Final = "reason=TEXT, id=N (or id=N,N…), entry=ID (or entry=ID,ID…), schema=NAME, age>1d or age<1h"
+_CONDITION: Final = re.compile(r"(reason|id|entry|schema|age)\s*([=<>])\s*(.+)", re.DOTALL)
 _IDS: Final = re.compile(r"\d{1,19}(?:\s*,\s*\d{1,19})*", re.ASCII)
 
 
@@ -37,6 +37,16 @@ class Ids:
 
     def holds(self, letter: Letter, _now: int) -> bool:
         return letter.action_id in self.ids
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The broker calls it one of these, or called it that before it died."""
+
+    names: frozenset[str]
+
+    def holds(self, letter: Letter, _now: int) -> bool:
+        return not self.names.isdisjoint((letter.entry, letter.entry_before))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,7 @@ class Age:
         return age > self.seconds if self.older else age < self.seconds
 
 
-Condition: TypeAlias = Reason | Ids | SchemaName | Age
+Condition: TypeAlias = Reason | Ids | Entries | SchemaName | Age
 
 
 def parse_condition(text: str) -> Condition:
@@ -79,6 +89,11 @@ def parse_condition(text: str) -> Condition:
             return Reason(value)
         case "schema":
             return SchemaName(value)
+        case "entry":
+            names = frozenset(name.strip() for name in value.split(","))
+            if "" in names:
+                raise ValueError("entry= with one or more ids, as dlq show prints them")
+            return Entries(names)
         case "age":
             return Age(sign == ">", parse_duration(value))
     if _IDS.fullmatch(value) is None:

@@ -23,6 +23,10 @@ CONSUMER: Final = "x-chronicle-consumer"
 FIRST: Final = "x-chronicle-first-failed-at"  # milliseconds since 1970
 LAST: Final = "x-chronicle-last-failed-at"
 REDRIVES: Final = "x-chronicle-redrives"
+# Where a dead letter was before, in the words of its broker: the id of a stream's entry, or a log's position.
+ENTRY: Final = "x-chronicle-id"
+PARTITION: Final = "x-chronicle-partition"
+OFFSET: Final = "x-chronicle-offset"
 SAME_DEATH: Final = 1000  # milliseconds
 LONGEST: Final = 500  # bytes of a text
 _RETRY_QUEUE: Final = re.compile(r"\.retry\.[0-9a-z]+\Z")  # see topology.retry_queue_name

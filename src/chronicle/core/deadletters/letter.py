@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chronicle.core.body import MAX_BODY
-from chronicle.core.deadletters.death import Death, came_from, death_of
-from chronicle.core.delivery import Delivery
+from chronicle.core.deadletters.death import ENTRY, LONGEST, OFFSET, PARTITION, Death, came_from, death_of
+from chronicle.core.delivery import Delivery, count
 from chronicle.core.names import names_in
 
 
@@ -26,6 +26,8 @@ class Letter:
     home: str  # the queue it came from
     died: int | None  # milliseconds since 1970; without a death's time, when it was published
     fault: str = ""  # why its headers cannot be read, if they cannot
+    entry: str = ""  # what the broker calls it in its dead-letter queue
+    entry_before: str = ""  # … and in the queue where it died
 
 
 def letter_of(delivery: Delivery, queue: str, max_body: int = MAX_BODY) -> Letter:
@@ -40,4 +42,27 @@ def letter_of(delivery: Delivery, queue: str, max_body: int = MAX_BODY) -> Lette
         came_from(delivery, queue),
         death.last or delivery.timestamp,
         delivery.envelope.fault,
+        entry_of(delivery),
+        entry_before(delivery),
     )
+
+
+def entry_of(delivery: Delivery) -> str:
+    """The id of an entry, PARTITION:OFFSET, or the message id that its producer gave it."""
+    origin = delivery.origin
+    if "id" in origin:
+        return str(origin["id"])
+    if "partition" in origin and "offset" in origin:
+        return f"{origin['partition']}:{origin['offset']}"
+    given = delivery.properties.get("message_id")
+    return given if isinstance(given, str) else ""
+
+
+def entry_before(delivery: Delivery) -> str:
+    """The same of the message that died, as the log named it; empty where that is not known."""
+    headers = delivery.headers
+    if isinstance(entry := headers.get(ENTRY), str):
+        return entry[:LONGEST]
+    if PARTITION in headers and OFFSET in headers:
+        return f"{count(headers[PARTITION])}:{count(headers[OFFSET])}"
+    return ""

@@ -65,6 +65,12 @@ def reader(connector: Connector, reading: Reading) -> Reader:
     return KafkaReader(connector, reading)
 
 
+def has_queue(connector: Connector, stopping: Stopping) -> bool:
+    from chronicle.transports.kafka.topology import has_topic
+
+    return has_topic(connector, stopping)
+
+
 def plan(connector: Connector) -> tuple[Step, ...]:
     from chronicle.transports.kafka.topology import planned
 
@@ -107,6 +113,7 @@ BROKER: Final = Broker(
     transport=transport,
     publisher=publisher,
     reader=reader,
+    has_queue=has_queue,
     plan=plan,
     declare=declare,
 )

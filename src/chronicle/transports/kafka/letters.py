@@ -26,13 +26,23 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from chronicle.core.backoff import Backoff
-from chronicle.core.deadletters.death import ATTEMPTS, CONSUMER, FIRST, LAST, QUEUE, REASON, failed
+from chronicle.core.deadletters.death import (
+    ATTEMPTS,
+    CONSUMER,
+    FIRST,
+    LAST,
+    OFFSET,
+    PARTITION,
+    QUEUE,
+    REASON,
+    failed,
+)
 from chronicle.core.notice import Notice
 from chronicle.core.settlement import Settlement
 from chronicle.errors import CannotKeep
 from chronicle.transports.kafka.assignment import Record
 from chronicle.transports.kafka.problems import error_in
-from chronicle.transports.kafka.records import OFFSET, PARTITION, encoded, headers_of
+from chronicle.transports.kafka.records import encoded, headers_of
 
 OURS: Final = frozenset((REASON, ATTEMPTS, QUEUE, CONSUMER, FIRST, LAST, PARTITION, OFFSET))
 REFUSED: Final = "kafka.dead_letter_refused"

@@ -21,6 +21,7 @@ from chronicle.errors import (
     ChronicleError,
     ClientFailed,
     NoSuchQueue,
+    NotAllowed,
     SettingError,
 )
 from chronicle.transports.kafka.address import BY_PASSWORD, MECHANISM, Address
@@ -175,7 +176,7 @@ def refusal(error: KafkaError, address: Address, *, topic: str = "", group: str 
     if code in NO_RIGHT:
         named = {KafkaError.TOPIC_AUTHORIZATION_FAILED: topic, KafkaError.GROUP_AUTHORIZATION_FAILED: group}
         name = named.get(code, "")
-        return BrokerRefused(
+        return NotAllowed(
             f"{where}: this user may not use {NO_RIGHT[code]}{f' {name!r}' if name else ''}", RIGHTS
         )
     if code in PLAIN:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from chronicle.core.deadletters.death import ATTEMPTS, FIRST, LAST, REDRIVES
+from chronicle.core.deadletters.death import ATTEMPTS, FIRST, LAST, OFFSET, PARTITION, REDRIVES
 from chronicle.core.delivery import Delivery, Envelope, Lease
 from chronicle.core.json_tags import tag
 from chronicle.core.record import dump
@@ -26,8 +26,6 @@ from chronicle.transports.seam import Outgoing
 NAME: Final = "kafka"
 KEY: Final = "key"
 TOMBSTONE: Final = "tombstone"
-PARTITION: Final = "x-chronicle-partition"
-OFFSET: Final = "x-chronicle-offset"
 NUMBERS: Final = frozenset((ATTEMPTS, FIRST, LAST, REDRIVES, PARTITION, OFFSET))
 PAST: Final = (PARTITION, OFFSET)  # where a message died is past when it is published
 UNREADABLE: Final = "the record's headers cannot be read"

@@ -111,6 +111,12 @@ def check_target(connector: Connector, stopping: Callable[[], bool] = never) -> 
     return int(limit) if limit.isdigit() else None
 
 
+def has_topic(connector: Connector, stopping: Callable[[], bool] = never) -> bool:
+    """Whether there is such a topic, as far as this user may see."""
+    with Admin(connector, stopping) as admin:
+        return connector.queue in admin.topics((connector.queue,))
+
+
 def _check_right(where: str, topic: Topic, right: AclOperation, verb: str) -> None:
     if topic.allowed is not None and not topic.allowed & {right, AclOperation.ALL}:
         raise BrokerRefused(f"{where}: this user may not {verb} the topic {topic.name!r}", RIGHTS)

@@ -42,6 +42,12 @@ def reader(connector: Connector, reading: Reading) -> Reader:
     return HoldingReader(LocalTransport, connector, reading)
 
 
+def has_queue(connector: Connector, _stopping: Stopping) -> bool:
+    from chronicle.transports.local.topology import has_queue
+
+    return has_queue(connector)
+
+
 def plan(connector: Connector) -> tuple[Step, ...]:
     from chronicle.transports.local.topology import planned
 
@@ -78,6 +84,7 @@ BROKER: Final = Broker(
     transport=transport,
     publisher=publisher,
     reader=reader,
+    has_queue=has_queue,
     plan=plan,
     declare=declare,
 )

@@ -23,6 +23,19 @@ def declare(connector: Connector) -> tuple[tuple[Step, Done], ...]:
     return tuple((step, Done.MADE if made else Done.THERE) for step in planned(connector))
 
 
+def has_queue(connector: Connector) -> bool:
+    """Whether the file has this queue."""
+    place, path = file_of(connector.url)
+    if not path.exists():
+        return False
+    store = Store(path, place, durable=False)
+    try:
+        with store.reading(opening=True):
+            return store.queue_id(connector.queue) is not None
+    finally:
+        store.close()
+
+
 def make_queue(path: Path, place: str, name: str) -> bool:
     """Create the file and a queue in it; False if the queue existed."""
     create(path, place)

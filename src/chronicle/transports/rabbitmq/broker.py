@@ -45,6 +45,12 @@ def reader(connector: Connector, reading: Reading) -> Reader:
     return RabbitReader(connector, reading)
 
 
+def has_queue(connector: Connector, stopping: Stopping) -> bool:
+    from chronicle.transports.rabbitmq.topology import has_queue
+
+    return has_queue(connector, stopping)
+
+
 def plan(connector: Connector) -> tuple[Step, ...]:
     from chronicle.core.topology import QueueOptions
     from chronicle.core.topology import plan as planned
@@ -89,6 +95,7 @@ BROKER: Final = Broker(
     transport=transport,
     publisher=publisher,
     reader=reader,
+    has_queue=has_queue,
     plan=plan,
     declare=declare,
     dead_letter_check=DeadLetterCheck(

@@ -16,7 +16,7 @@ from typing import Final
 import pika
 from pika import exceptions
 
-from chronicle.errors import BrokerRefused, NoSuchQueue, OperatorError
+from chronicle.errors import BrokerRefused, NoSuchQueue, NotAllowed, OperatorError
 from chronicle.transports.rabbitmq.address import Address, address_of
 from chronicle.transports.seam import Connector
 from chronicle.transports.tls import certificate_refused, tls_context, tls_refused
@@ -166,8 +166,14 @@ def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefuse
                 f"create it: chronicle declare --queue {shlex.quote(queue)}; or check the name, and the "
                 "virtual host at the end of the URL",
             )
+        case exceptions.ChannelClosedByBroker(reply_code=403, reply_text=text) if "amq.default" in text:
+            return NotAllowed(
+                f"{where}: this user may not write to the queue {queue!r}",
+                "it needs permission to write to the default exchange, amq.default: rabbitmqctl "
+                "set_permissions",
+            )
         case exceptions.ChannelClosedByBroker(reply_code=403):
-            return BrokerRefused(
+            return NotAllowed(
                 f"{where}: access to the queue {queue!r} was refused",
                 "the user needs permission to read (consume) or write (publish), or a consumer is exclusive",
             )

@@ -55,6 +55,17 @@ def declare(
         return tuple((step, bench.make(step, gone)) for step, gone in zip(steps, missing, strict=True))
 
 
+def has_queue(connector: Connector, stopping: Callable[[], bool] = never) -> bool:
+    """Whether there is such a queue."""
+    with Session(connector, stopping) as session:
+        connection = session.start(connection_parameters(connector, name=f"{connector.tag} dlq"))
+        session.log_in(connection)
+        try:
+            return _Bench(session, connection).has_queue(connector.queue)
+        except exceptions.ChannelClosedByBroker:
+            return True  # it may not be looked at, but it is there
+
+
 class _Bench:
     """One check or one change at a time, each on a channel of its own."""
 
@@ -75,9 +86,7 @@ class _Bench:
                     lambda channel, done: channel.exchange_declare(name, kind, passive=True, callback=done)
                 )
             case Queue(name=name):
-                there = self._is_there(
-                    lambda channel, done: channel.queue_declare(name, passive=True, callback=done)
-                )
+                there = self.has_queue(name)
         if there and not step.foreign:
             self._compare(step)
         if not there and isinstance(step, Queue) and step.foreign:
@@ -86,6 +95,9 @@ class _Bench:
                 "leave out --only-retry to create it",
             )
         return not there
+
+    def has_queue(self, name: str) -> bool:
+        return self._is_there(lambda channel, done: channel.queue_declare(name, passive=True, callback=done))
 
     def make(self, step: Step, missing: bool) -> Done:
         """Create it if it is missing."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 import ssl
+from collections.abc import Sequence
 from typing import Final
 
 from redis import exceptions
 
-from chronicle.errors import BrokerRefused, BrokerUnreachable, ChronicleError, ConnectionLost
+from chronicle.errors import BrokerRefused, BrokerUnreachable, ChronicleError, ConnectionLost, NotAllowed
 from chronicle.transports.redis.address import Address, Kind
 from chronicle.transports.tls import certificate_refused, tls_refused
 
@@ -73,14 +74,18 @@ def refusal(error: Exception, address: Address) -> BrokerRefused | None:
                 "write the user in the URL, redis://default@host if there is no other, and set "
                 "CHRONICLE_PASSWORD",
             )
+        case "WRONGPASS" if not address.password:
+            return BrokerRefused(
+                f"{where}: the login was refused: no password was given", "set CHRONICLE_PASSWORD"
+            )
         case "WRONGPASS":
             return BrokerRefused(
                 f"{where}: user name or password was refused",
                 "check the user in the URL and the password in CHRONICLE_PASSWORD",
             )
         case "NOPERM":
-            return BrokerRefused(
-                f"{where}: this user may not do that{_denied(text)}",
+            return NotAllowed(
+                f"{where}: this user {_denied(error)}",
                 "docs/redis.md lists the commands and keys an ACL user needs",
             )
         case "WRONGTYPE":
@@ -93,7 +98,7 @@ def refusal(error: Exception, address: Address) -> BrokerRefused | None:
                 "write redis+cluster:// instead of redis://",
             )
         case "ERR" if "can't run this command" in text:
-            return BrokerRefused(
+            return NotAllowed(
                 f"{where}: this user may not run a command that chronicle's scripts need",
                 "docs/redis.md lists the commands and keys an ACL user needs",
             )
@@ -120,11 +125,45 @@ def refusal(error: Exception, address: Address) -> BrokerRefused | None:
     return None
 
 
-def _denied(text: str) -> str:
-    """Which command an ACL denies, where the server says so; keys and channels are left out."""
-    found = text.partition("run the '")[2].partition("'")[0]
-    plain = found.replace("|", "").replace("-", "")
-    return f": it has no permission for {found.upper()}" if plain.isalnum() and len(found) <= 40 else ""
+def concerning(error: Exception, command: Sequence[str | bytes | int | float]) -> None:
+    """Remember which keys or channel a command that was denied is about: the server does not say."""
+    if word_of(error) == "NOPERM":
+        for name in _names_in(command):
+            error.add_note(name)
+
+
+def _names_in(command: Sequence[str | bytes | int | float]) -> list[str]:
+    """The keys of a command, or its channel, as far as chronicle uses it."""
+    match command:
+        case ["EVAL" | "EVALSHA", _, int() as number, *rest]:
+            found = rest[:number]
+        case ["XGROUP" | "XINFO", _, key, *_]:
+            found = [key]
+        case [*before, "STREAMS", key, _] if before:
+            found = [key]
+        case [_, key, *_]:
+            found = [key]
+        case _:
+            found = []
+    return [name for name in found if isinstance(name, str)]
+
+
+def _denied(error: Exception) -> str:
+    """What an ACL denies: the command if the server names it, else which keys or channel it was about."""
+    text = str(error)
+    command = text.partition("run the '")[2].partition("'")[0]
+    if command.replace("|", "").replace("-", "").isalnum() and len(command) <= 40:
+        return f"may not run {command.upper()}"
+    if command:
+        return "may not do that"
+    kind = "channel" if "channel" in text else "key"
+    match getattr(error, "__notes__", []):
+        case []:
+            return f"may not use a {kind} that is needed"
+        case [name]:
+            return f"may not use the {kind} {name!r}"
+        case names:
+            return f"may not use one of the {kind}s {', '.join(map(repr, names))}"
 
 
 def why_not_connected(error: Exception, address: Address) -> ChronicleError:

@@ -66,6 +66,12 @@ def reader(connector: Connector, reading: Reading) -> Reader:
     return StreamReader(connector, reading)
 
 
+def has_queue(connector: Connector, stopping: Stopping) -> bool:
+    from chronicle.transports.redis.topology import has_stream
+
+    return has_stream(connector, stopping)
+
+
 def plan(connector: Connector) -> tuple[Step, ...]:
     from chronicle.transports.redis.topology import planned
 
@@ -107,6 +113,7 @@ BROKER: Final = Broker(
     transport=transport,
     publisher=publisher,
     reader=reader,
+    has_queue=has_queue,
     plan=plan,
     declare=declare,
 )

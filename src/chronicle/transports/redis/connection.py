@@ -30,7 +30,7 @@ from redis.retry import Retry
 from chronicle.errors import ChronicleError, ConnectionLost, ProtocolFault
 from chronicle.transports.hosts import Host
 from chronicle.transports.redis.address import Address
-from chronicle.transports.redis.answers import lost, refusal, untrusted, why_not_connected
+from chronicle.transports.redis.answers import concerning, lost, refusal, untrusted, why_not_connected
 from chronicle.transports.seam import never, nothing
 
 Answer: TypeAlias = Any  # what hiredis makes of it
@@ -267,6 +267,9 @@ class Wire:
             self.flush()
             answers += self.take()
             meanwhile()
+        for command, answer in zip(commands, answers, strict=True):
+            if isinstance(answer, Exception):
+                concerning(answer, command)
         return answers
 
     def wait(self, seconds: float) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from chronicle.core.deadletters.death import ATTEMPTS, FIRST, LAST, MOST, REDRIVES, failed
+from chronicle.core.deadletters.death import ATTEMPTS, ENTRY, FIRST, LAST, MOST, REDRIVES, failed
 from chronicle.core.delivery import Delivery, Envelope, Lease
 from chronicle.core.json_tags import tag
 from chronicle.core.record import dump
@@ -24,7 +24,7 @@ from chronicle.transports.seam import Outgoing
 NAME: Final = "redis"
 GROUP: Final = "x-chronicle-group"
 STREAM: Final = "x-chronicle-stream"
-ORIGIN: Final = "x-chronicle-id"
+ORIGIN: Final = ENTRY
 PAST: Final = (GROUP, STREAM, ORIGIN)  # what a message that somebody publishes must not say
 NUMBERS: Final = frozenset((ATTEMPTS, FIRST, LAST, REDRIVES))
 COUNTED: Final = ATTEMPTS.encode()

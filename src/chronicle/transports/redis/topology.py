@@ -73,6 +73,18 @@ def _has_group(wire: Wire, keys: Keys, stopping: Callable[[], bool]) -> bool:
     return not isinstance(answer, Exception) and any(facts[1] == keys.group.encode() for facts in answer)
 
 
+def has_stream(connector: Connector, stopping: Callable[[], bool]) -> bool:
+    """Whether there is such a stream."""
+    address = address_of(connector.url, connector.extras)
+    context = tls_context(connector.tls) if address.tls else None
+    wire = connect(address, connector.queue, context, name=connector.tag, stopping=stopping)
+    try:
+        (kind,) = map(wire.value, wire.ask(("TYPE", connector.queue), stopping=stopping))
+        return bool(kind == b"stream")
+    finally:
+        wire.close()
+
+
 def check_kinds(wire: Wire, keys: Keys, stopping: Callable[[], bool], *, create_stream: bool = False) -> None:
     """Check that the keys of this queue are what they must be, or not there."""
     wanted = {keys.stream: b"stream", keys.dead_letters: b"stream", keys.waiting: b"zset"}

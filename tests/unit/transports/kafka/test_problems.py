@@ -79,7 +79,7 @@ VERIFY = (
 def test_what_an_operator_must_mend(code: int, text: str, problem: str, remedy: str) -> None:
     """H2, Z4."""
     error = explained(KafkaError(code, text), ADDRESS, topic="orders", group="crm")
-    assert type(error) is BrokerRefused
+    assert isinstance(error, BrokerRefused)
     assert error.problem.startswith("h1:9092: ")
     assert problem in error.problem
     assert remedy in error.remedy

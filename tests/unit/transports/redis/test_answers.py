@@ -8,10 +8,11 @@ import ssl
 import pytest
 from redis import exceptions
 
-from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost
+from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, NotAllowed
 from chronicle.transports.redis.address import address_of
 from chronicle.transports.redis.answers import (
     PASSING,
+    concerning,
     is_gone,
     lost,
     reason,
@@ -40,15 +41,15 @@ def said(text: str) -> exceptions.ResponseError:
         ),
         (
             "NOPERM this user has no permissions to run the 'xreadgroup' command",
-            "it has no permission for XREADGROUP",
+            "this user may not run XREADGROUP",
             "docs/redis.md",
         ),
         (
             "NOPERM User me has no permissions to run the 'xgroup|create' command",
-            "it has no permission for XGROUP|CREATE",
+            "this user may not run XGROUP|CREATE",
             "docs/redis.md",
         ),
-        ("NOPERM No permissions to access a key", "may not do that", "docs/redis.md"),
+        ("NOPERM No permissions to access a key", "may not use a key", "docs/redis.md"),
         ("WRONGTYPE Operation against a key", "not a stream", "--queue"),
         ("NOPROTO unsupported protocol version", "too old", "6.2"),
         ("ERR AUTH <password> called without any password configured", "has none", "leave"),
@@ -143,6 +144,29 @@ def test_a_command_that_is_no_word_is_not_named() -> None:
     found = refusal(said("NOPERM no permissions to run the 'a\x1b[31m' command"), ADDRESS)
     assert found is not None
     assert found.problem == "broker.example:6379/3: this user may not do that"
+
+
+@pytest.mark.parametrize(
+    ("command", "denied"),
+    [
+        (("TYPE", "orders.dlq"), "the key 'orders.dlq'"),
+        (("XGROUP", "CREATE", "orders", "crm", "0"), "the key 'orders'"),
+        (("XREAD", "COUNT", 1, "STREAMS", "orders", "0"), "the key 'orders'"),
+        (
+            ("EVAL", "return 1", 2, "orders", "orders.retry", SECRET),
+            "one of the keys 'orders', 'orders.retry'",
+        ),
+        (("PING",), "a key that is needed"),
+        (("XADD", b"orders"), "a key that is needed"),
+    ],
+)
+def test_a_key_that_an_acl_denies_is_named(command: tuple[str | bytes | int, ...], denied: str) -> None:
+    """Issue 13: the server does not say which; what was asked does."""
+    error = said("NOPERM No permissions to access a key")
+    concerning(error, command)
+    found = refusal(error, ADDRESS)
+    assert isinstance(found, NotAllowed)
+    assert found.problem == f"broker.example:6379/3: this user may not use {denied}"
 
 
 def untrusted() -> ssl.SSLCertVerificationError:
