@@ -74,7 +74,7 @@ def command(ctx: click.Context, /, **_: object) -> int:
         declare=declared,
         retry_delays=delays,
         max_body=work.max_body,
-        spare=ctx.params["brake"],
+        widens=ctx.params["brake"] > 0,
         order=ctx.params["order"] or "",
     )
     transport = open_transport(connector)
