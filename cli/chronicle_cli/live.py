@@ -160,7 +160,7 @@ class LiveView:
         }
         told = "  ".join(f"{count:,} {name}" for name, count in trouble.items() if count) or "none"
         return Group(
-            Rule(style="dim"),
+            Rule(characters="-" if self._plain else "─", style="dim"),
             Text(self._title, style="bold", no_wrap=True, overflow="ellipsis"),
             Text(state, style="green" if self._at_work else "yellow", no_wrap=True),
             *self._numbers(counters, uptime),
@@ -192,11 +192,11 @@ class LiveView:
         share = done / everything if everything else 1.0
         words = f"{int(share * 100):>3} %"
         if (left := self._pace.seconds_left) is not None:
-            words += f"  about {roughly(max(left, 1.0)).replace('1.0s', '1s')} left"
+            words += f"  about {roughly(max(1, round(left)))} left"
         elif self._pace.shrinking < 0:
             words += f"  growing by {-self._pace.shrinking:,.1f}/s"
         width = max(4, min(40, self._console.width - MARGIN - len(words) - GAP))
-        return self._row("left", bar(share, width, plain=self._plain), words)
+        return self._row("progress", bar(share, width, plain=self._plain), words)
 
     def _row(self, name: str, *parts: str, style: str = "") -> Text:
         """A row of facts, the last of them left out where the terminal is narrow."""

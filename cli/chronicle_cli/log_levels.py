@@ -57,12 +57,15 @@ class LogLevels:
     def apply(self) -> None:
         """Tell Python's loggers, so that what nobody sees is not even made."""
         logging.getLogger().setLevel(min(self.own, self.rest))
+        telltale = [name for broker in brokers() for name in broker.telltale_loggers]
+        for name in telltale:
+            logging.getLogger(name).setLevel(logging.NOTSET)
         if REST not in dict(self.named):
             quiet_clients()
         for name, level in self.named:
             if name != REST:
                 logging.getLogger(name).setLevel(level)
-        for name in (name for broker in brokers() for name in broker.telltale_loggers):
+        for name in telltale:
             logging.getLogger(name).setLevel(max(logging.INFO, logging.getLogger(name).getEffectiveLevel()))
 
 

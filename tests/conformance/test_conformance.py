@@ -352,3 +352,29 @@ def test_close_may_be_called_at_any_time(broker: Broker) -> None:
     transport.close()
     transport.close()
     transport.wake()
+
+
+def test_it_tells_how_many_wait(broker: Broker, consume: Consume) -> None:
+    """Issue 13: what waits at the broker now, as last heard; what is held here is not among it."""
+    queue = broker.new_queue()
+    broker.publish(queue, [b"x"] * 25)
+    transport = consume(queue)
+    assert 15 <= (transport.depth or 0) <= 25  # the window of some is filled at once
+    for _ in range(5):
+        batch = take(transport, 5)
+        settle(transport, *(verdict(delivery, Action.ACK) for delivery in batch))
+    wait_for(lambda: says(transport) == 0, PATIENCE, "an empty queue", every=0)
+    if broker.live:
+        broker.publish(queue, [b"y"] * 30)
+        wait_for(
+            lambda: 20 <= (says(transport) or 0) <= 30, PATIENCE, "what was published meanwhile", every=0
+        )
+    transport.close()
+    assert transport.depth is None or transport.depth >= 0  # nobody can ask any more, and it does not raise
+
+
+def says(transport: Transport) -> int | None:
+    """The depth, after a turn in which the broker may have answered."""
+    depth = transport.depth
+    assert not transport.receive(0, 0.05)
+    return depth

@@ -59,7 +59,7 @@ def parse_size(text: str) -> int:
 def roughly(seconds: float) -> str:
     """A time as people say it, with two units at most: `3.2s`, `4m 12s`, `1h 5m`."""
     if seconds < 10:
-        return f"{seconds:.1f}s"
+        return f"{seconds:.1f}".removesuffix(".0") + "s"
     whole = round(seconds)
     for unit, smaller in (("d", "h"), ("h", "m"), ("m", "s")):
         large, small = round(DURATION_UNITS[unit]), round(DURATION_UNITS[smaller])

@@ -19,6 +19,7 @@ from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.redaction import KNOWN
 from chronicle.telemetry.safe_stream import SafeStream
 from chronicle_cli.live import LINES_PER_DRAWING, LiveView, make_live_view
+from chronicle_cli.pace import bar, sparkline
 from chronicle_cli.terminal import console_on
 from support.stalled import stalled_reader
 
@@ -43,11 +44,14 @@ def acked() -> Settlement:
     return Settlement(delivery(), Synced(), ACKED, 0.1, 1001, fate=Fate.DONE)
 
 
-def view_on(width: int = 100, height: int = 30, no_color: bool = True) -> tuple[LiveView, io.StringIO, Clock]:
+def view_on(
+    width: int = 100, height: int = 30, no_color: bool = True, *, encoding: str = "utf-8", ends: bool = False
+) -> tuple[LiveView, io.StringIO, Clock]:
     stream, clock = io.StringIO(), Clock()
     sink = SafeStream(stream)
     console = console_on(
         sink,
+        encoding=encoding,
         force_terminal=True,
         width=width,
         height=height,
@@ -58,7 +62,7 @@ def view_on(width: int = 100, height: int = 30, no_color: bool = True) -> tuple[
     )
     KNOWN.add("hunter2hunter2")
     title = "my_crm:sync ← cus.12.deliver at broker.test"
-    view = LiveView(sink, console, logging.INFO, title, clock=clock)
+    view = LiveView(sink, console, logging.INFO, title, ends=ends, clock=clock)
     return view, stream, clock
 
 
@@ -243,3 +247,91 @@ def test_until_the_consumer_is_ready_there_is_no_view_that_could_hide_a_refusal(
     view.tick(Counters())
     assert "\x1b[?25l" not in stream.getvalue()
     assert "starting" in stream.getvalue()
+
+
+def rows(view: LiveView, counters: Counters, clock: Clock) -> dict[str, str]:
+    """The rows of the view as it is now, by their names."""
+    texts = [str(part) for part in view.drawing(counters, clock.now).renderables if isinstance(part, Text)]
+    return {text[:9].strip(): text[9:] for text in texts}
+
+
+def go_on(view: LiveView, counters: Counters, clock: Clock, *, seconds: int, rate: int) -> None:
+    for _ in range(seconds):
+        for _ in range(rate):
+            counters.settled(acked())
+        assert counters.depth is not None
+        counters.depth -= rate
+        clock.now += 1
+        view.tick(counters)
+
+
+def test_issue_13_it_shows_what_waits_now_and_how_long_that_takes() -> None:
+    view, _, clock = view_on(80, ends=True)
+    counters = run_a_little(view, clock)
+    counters.depth, counters.inflight, counters.oldest = 1000, 0, 75.0
+    go_on(view, counters, clock, seconds=10, rate=50)
+    shown = rows(view, counters, clock)
+    assert shown["queue"] == "500 waiting now   5,000 at start"
+    assert shown["work"] == "0 in flight   the oldest for 1m 15s"
+    assert shown["rate"].startswith("50/s now   46/s on average   ")
+    assert "█" in shown["rate"]
+    assert "  about 10s left" in shown["progress"]
+    assert all(len(row) + 9 <= 80 for row in shown.values())
+    counters.depth = 0
+    assert "100 %" in rows(view, counters, clock)["progress"]
+    view.close(counters)
+
+
+def test_issue_13_a_queue_that_grows_has_no_time_left_and_says_so() -> None:
+    view, _, clock = view_on()
+    counters = run_a_little(view, clock)
+    counters.depth = 1000
+    go_on(view, counters, clock, seconds=10, rate=-3)
+    assert "left" not in rows(view, counters, clock)["progress"]
+    assert "growing by 3.0/s" in rows(view, counters, clock)["progress"]
+    view.close(counters)
+
+
+def test_issue_13_where_nobody_knows_what_waits_there_is_no_bar() -> None:
+    view, _, clock = view_on(ends=True)
+    counters = run_a_little(view, clock)
+    shown = rows(view, counters, clock)
+    assert shown["queue"] == "5,000 waiting at start"
+    assert "progress" not in shown
+    assert "brake" not in shown
+    counters.brake = "10 messages failed alike"
+    assert rows(view, counters, clock)["brake"] == "10 messages failed alike"
+    view.close(counters)
+
+
+@pytest.mark.parametrize("width", [40, 30])
+def test_issue_13_a_narrow_terminal_gets_fewer_facts_and_no_broken_rows(width: int) -> None:
+    view, _, clock = view_on(width)
+    counters = run_a_little(view, clock)
+    counters.depth, counters.oldest = 1_234_567, 3.21
+    go_on(view, counters, clock, seconds=10, rate=50)
+    for name in ("rate", "work", "queue", "done", "progress"):
+        assert len(rows(view, counters, clock)[name]) + 9 <= width
+    view.close(counters)
+
+
+def test_issue_13_a_terminal_without_unicode_gets_plain_letters() -> None:
+    view, stream, clock = view_on(ends=True, encoding="ascii")
+    counters = run_a_little(view, clock)
+    counters.depth = 1000
+    go_on(view, counters, clock, seconds=10, rate=50)
+    view.close(counters)
+    shown = stream.getvalue()
+    assert shown.isascii()
+    assert "my_crm:sync <- cus.12.deliver" in shown
+    assert "####" in shown
+    assert "?" not in shown.replace("\x1b[?25", "")
+
+
+def test_issue_13_a_sparkline_is_as_high_as_its_highest_second() -> None:
+    assert sparkline([0, 1, 2, 4, 8]) == "▁▂▃▅█"
+    assert sparkline([0, 0]) == "▁▁"
+    assert sparkline([]) == ""
+    assert sparkline([0, 8], plain=True) == "_#"
+    assert bar(0.5, 10) == "█████░░░░░"
+    assert bar(2.0, 4, plain=True) == "####"
