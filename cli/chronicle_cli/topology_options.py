@@ -1,11 +1,13 @@
 """The options about a queue's topology, and the rules between them.
 
-Rule 1: an option that has no effect on this broker is reported, never silently ignored.
+Rule 1: an option that has no effect on this broker is refused on the command line, as any other broker's is
+        (given.py); as a variable it is allowed.
 Rule 2: plans are imported where one is made: a `consume` that only checks its queue starts without them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -28,45 +30,47 @@ TYPES: Final = OneOf(QueueType)
 
 exchange = option(
     Group.TOPOLOGY, "--exchange", metavar="NAME", envvar="CHRONICLE_EXCHANGE",
-    help="The main exchange, to which the queue is bound. An existing one may be of any type; a missing one "
-    "is created as a topic exchange.  [default: none, messages are addressed to the queue by name]",
+    help="RabbitMQ: the main exchange, to which the queue is bound. An existing one may be of any type; a "
+    "missing one is created as a topic exchange.  [default: none, messages are addressed to the queue by "
+    "name]",
 )  # fmt: skip
 routing_key = option(
     Group.TOPOLOGY, "--routing-key", metavar="KEY", envvar="CHRONICLE_ROUTING_KEY",
-    help="Which messages of the exchange the queue gets, such as order.*.  [default: the queue's name]",
+    help="RabbitMQ: which messages of the exchange the queue gets, such as order.*.  "
+    "[default: the queue's name]",
 )  # fmt: skip
 ttl = option(
     Group.TOPOLOGY, "--ttl", type=SPAN, metavar="DURATION", envvar="CHRONICLE_TTL",
-    help="How long a message may wait in the queue before it is dead-lettered.  [default: forever]",
+    help="RabbitMQ: how long a message may wait in the queue before it is dead-lettered.  [default: forever]",
 )  # fmt: skip
 dead_letter = option(
     Group.TOPOLOGY, "--dead-letter/--no-dead-letter", default=True, envvar="CHRONICLE_DEAD_LETTER",
-    help="Keep dead letters, in QUEUE.dlq. Otherwise the broker deletes failed messages.",
+    help="RabbitMQ: keep dead letters, in QUEUE.dlq. Otherwise the broker deletes failed messages.",
 )  # fmt: skip
 dead_letter_exchange = option(
     Group.TOPOLOGY, "--dead-letter-exchange", metavar="NAME", envvar="CHRONICLE_DEAD_LETTER_EXCHANGE",
-    help="Another dead-letter exchange; an existing one may be of any type.  "
+    help="RabbitMQ: another dead-letter exchange; an existing one may be of any type.  "
     "[default: EXCHANGE.dlx, or QUEUE.dlx without an exchange]",
 )  # fmt: skip
 dead_letter_routing_key = option(
     Group.TOPOLOGY, "--dead-letter-routing-key", metavar="KEY", envvar="CHRONICLE_DEAD_LETTER_ROUTING_KEY",
-    help="Another routing key for dead letters.  [default: QUEUE.dlq]",
+    help="RabbitMQ: another routing key for dead letters.  [default: QUEUE.dlq]",
 )  # fmt: skip
 dead_letter_queue_type = option(
     Group.TOPOLOGY, "--dead-letter-queue-type", type=TYPES, metavar=TYPES.metavar,
     default=QueueType.CLASSIC.value, envvar="CHRONICLE_DEAD_LETTER_QUEUE_TYPE",
-    help="The same for QUEUE.dlq. A quorum queue counts every delivery of a message, and drops it beyond its "
-    "limit.",
+    help="RabbitMQ: the type of QUEUE.dlq. A quorum queue counts every delivery of a message, and "
+    "drops it beyond its limit.",
 )  # fmt: skip
 queue_type = option(
     Group.TOPOLOGY, "--queue-type", type=TYPES, metavar=TYPES.metavar, default=QueueType.CLASSIC.value,
     envvar="CHRONICLE_QUEUE_TYPE",
-    help="quorum: replicated, and a dead letter leaves it only after it has safely arrived. classic: the "
-    "broker's default queue.",
+    help="RabbitMQ: quorum: replicated, and a dead letter leaves it only after it has safely arrived. "
+    "classic: the broker's default queue.",
 )  # fmt: skip
 durable = option(
     Group.TOPOLOGY, "--durable/--no-durable", default=True, envvar="CHRONICLE_DURABLE",
-    help="Whether the queue survives a broker restart. Its dead-letter and retry queues always do.",
+    help="RabbitMQ: whether the queue survives a broker restart. Its dead-letter and retry queues always do.",
 )  # fmt: skip
 shape = stack(
     exchange, routing_key, ttl, dead_letter, dead_letter_exchange, dead_letter_routing_key,
@@ -94,6 +98,18 @@ WITH_DECLARE: Final = (
     "exchange", "routing_key", "ttl", "dead_letter", "dead_letter_exchange", "dead_letter_routing_key",
     "dead_letter_queue_type", "queue_type", "durable",
 )  # fmt: skip
+
+# Which options express a wish of QueueOptions.
+SAYING: Final[Mapping[str, tuple[str, ...]]] = {
+    "exchange": ("exchange", "routing_key"),
+    "ttl": ("ttl",),
+    "dead_letter": (
+        "dead_letter", "dead_letter_exchange", "dead_letter_routing_key", "dead_letter_queue_type",
+    ),
+    "queue_type": ("queue_type",),
+    "durable": ("durable",),
+    "retry": ("retry_delay",),
+}  # fmt: skip
 
 
 def shape_of(ctx: click.Context, retry_delays: tuple[float, ...] = ()) -> QueueOptions:
@@ -195,21 +211,21 @@ def check_shape(
     )
 
 
-def unhonoured(broker: Broker, wishes: QueueOptions) -> tuple[str, ...]:
-    """Warnings about options that have no effect on this broker."""
-    usual = check_shape()
-    return tuple(
-        sentence
-        for wish, sentence in broker.unhonoured.items()
-        if getattr(wishes, wish) != getattr(usual, wish)
-    )
+def refuse_unhonoured(ctx: click.Context, broker: Broker) -> None:
+    """SettingError for an option on the command line that this broker does not honour, declared or not."""
+    for wish, sentence in broker.unhonoured.items():
+        # The delays of `consume` belong to --on-failure, and every broker honours that.
+        if wish == "retry" and "declare" in ctx.params:
+            continue
+        # --durable and --dead-letter ask for what it does anyway.
+        if any(typed(ctx, name) and ctx.params[name] is not True for name in SAYING[wish]):
+            raise SettingError(sentence, "leave it out")
 
 
 def oddities(ctx: click.Context, where: Where, declared: QueueOptions | None) -> tuple[str, ...]:
     """Warnings about these options of `consume`; SettingError for a wrong management URL."""
     if declared is not None:
-        # The delays belong to --on-failure here, and every broker honours that.
-        return unhonoured(where.broker, replace(declared, retry=None))
+        return ()
     given: str | None = ctx.params["management_url"]
     check = where.broker.dead_letter_check
     if not given or check is None:

@@ -10,7 +10,7 @@ import pytest
 from chronicle.errors import SettingError
 from chronicle.topology import Disabled, Enabled, QueueOptions, QueueType, plan
 from chronicle.transports.catalog import broker_of
-from chronicle_cli.topology_options import check_shape, unhonoured
+from chronicle_cli.topology_options import check_shape
 from support.cli import run
 
 LOCAL = broker_of("local:x.db")
@@ -53,24 +53,42 @@ def test_a_dead_letter_exchange_that_was_named_is_somebody_elses() -> None:
     assert (own.exchange("q"), own.routing_key("q"), own.foreign) == ("x", "q.dlq", True)
 
 
-def test_what_the_embedded_queue_has_no_use_for_is_said() -> None:
-    asked = check_shape(exchange="e", ttl=1.0, dead_letter=False, queue_type=QueueType.QUORUM)
-    assert len(unhonoured(LOCAL, asked)) == 4
-    assert len(unhonoured(LOCAL, check_shape(dead_letter_routing_key="k", retry_delays=(1.0,)))) == 2
-    assert len(unhonoured(LOCAL, check_shape(durable=False))) == 1
-    assert unhonoured(LOCAL, check_shape()) == ()
-    assert unhonoured(broker_of("amqp://h/"), asked) == ()
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--exchange", "e"),
+        ("--ttl", "1h"),
+        ("--no-dead-letter",),
+        ("--dead-letter-routing-key", "k"),
+        ("--queue-type", "quorum"),
+        ("--no-durable",),
+    ],
+)
+def test_what_a_broker_has_no_use_for_is_refused(tmp_path: Path, option: tuple[str, ...]) -> None:
+    """Issue 13: one policy for the options of another broker, whether the queue is declared or not."""
+    (tmp_path / "crm.py").write_text("def sync(message):\n    return True\n")
+    consume = ("consume", "--syncer", "crm.py:sync")
+    for url in ("local:q.db", "redis://127.0.0.1:1/0", "kafka://127.0.0.1:1"):
+        for command in (("declare",), consume, (*consume, "--declare")):
+            said = run(*command, "--url", url, "--queue", "q", *option, cwd=tmp_path)
+            assert said.code == 2, command
+            assert "has no effect: " in said.err or "have no effect: " in said.err
+
+
+def test_as_a_variable_it_is_for_another_broker(tmp_path: Path) -> None:
+    env = {"CHRONICLE_TTL": "1h", "CHRONICLE_QUEUE_TYPE": "quorum"}
+    said = run("declare", "--queue", "q", cwd=tmp_path, env=env)
+    assert (said.code, "has no effect" in said.err) == (0, False)
 
 
 def test_declare_makes_a_queue_in_a_file(tmp_path: Path) -> None:
     """Once it is made, and the second time it was there; a dry run makes no file."""
     dry = run("declare", "--queue", "q", "--dry-run", cwd=tmp_path)
     assert (dry.code, list(tmp_path.iterdir())) == (0, [])
-    first, again = (run("declare", "--queue", "q", "--ttl", "5s", cwd=tmp_path) for _ in range(2))
+    first, again = (run("declare", "--queue", "q", cwd=tmp_path) for _ in range(2))
     assert (first.out, again.out) == tuple(
         f"the plan for q:\n  queue q, durable\n{done}: queue q\n" for done in ("created", "exists")
     )
-    assert "--ttl has no effect" in first.err
 
 
 def test_consume_makes_a_queue_in_a_file(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def command(ctx: click.Context, /, **_: object) -> int:
     policy = options.policy_of(ctx)
     if where.notice:
         report.note(where.notice)
+    topology_options.refuse_unhonoured(ctx, where.broker)
     declared = topology_options.declared_of(ctx, policy)
     report.warn(*where.warnings, *work.warnings, *topology_options.oddities(ctx, where, declared))
 

@@ -50,11 +50,12 @@ def command(ctx: click.Context, /, dry_run: bool, **_: Any) -> int:
     --only-retry adds the retry queues and nothing else.
     """
     where = options.where_of(ctx)
+    topology_options.refuse_unhonoured(ctx, where.broker)
     wishes = topology_options.wishes_of(ctx, where.broker)
     connector = replace(where.connector(), declare=wishes)
     steps = planned_topology(connector)
     report.note(where.notice)
-    report.warn(*where.warnings, *topology_options.unhonoured(where.broker, wishes))
+    report.warn(*where.warnings)
     report.say(f"the plan for {where.queue}:")
     for step in steps:
         report.say(f"  {described(step)}")

@@ -48,6 +48,7 @@ SCHEMA: Final = OneOf(Schema)
 EXAMPLES: Final = """
 chronicle publish --queue demo message.json more-messages.jsonl
 chronicle publish --url amqp://me@localhost/ --queue cus.12.deliver captured/
+chronicle publish --url redis://localhost:6379/0 --queue orders orders.jsonl
 cat messages.jsonl | chronicle publish --queue demo -
 chronicle publish --queue demo --dry-run folder/
 """

@@ -71,10 +71,12 @@ class Promises:
     parks: int = 0  # how many may wait here for their lane or their next try, beyond the prefetch window
     backoff: Backoff = field(default_factory=lambda: Backoff(0.25, 10.0))  # between reconnects (D-6)
     labels: Mapping[str, str] = field(default_factory=dict)  # stand in every log line, beside the queue
+    title: str = ""  # in a sentence about what it cannot do, if `transport` says too much
 
 
 def refuse_what_it_cannot(promises: Promises, policy: Policy, *, until_empty: bool = False) -> None:
     """Raise SettingError for a choice that this transport cannot honour."""
+    who = promises.title or promises.transport
     chosen = [
         f"--{name.replace('_', '-')}"
         for name in ("on_failure", "on_invalid", "max_retries", "on_exhausted")
@@ -82,18 +84,18 @@ def refuse_what_it_cannot(promises: Promises, policy: Policy, *, until_empty: bo
     ]
     if not promises.settles and chosen:
         raise SettingError(
-            f"{chosen[0]} cannot be honoured by {promises.transport}: a message is gone when it arrives",
-            "leave it out, or use a transport that keeps messages until they are settled",
+            f"{chosen[0]} cannot be honoured by {who}: a message is gone when it arrives",
+            "leave it out, or use a queue or a stream, which keeps messages until they are settled",
         )
     if not promises.settles and until_empty:
         raise SettingError(
-            f"--until-empty cannot be honoured by {promises.transport}: nothing waits there, so nobody "
+            f"--until-empty cannot be honoured by {who}: nothing waits there, so nobody "
             "can say that it is empty",
             "end the run with --idle-timeout, --max-time or --max-messages",
         )
     if policy.on_failure is OnFailure.RETRY and not promises.retries:
         raise SettingError(
-            f"--on-failure retry:{policy.max_attempts} cannot be honoured by {promises.transport}: there is "
+            f"--on-failure retry:{policy.max_attempts} cannot be honoured by {who}: there is "
             "no place where a message could wait for its next try",
             "choose requeue-once or dead-letter; in Python, a Connector may need retry_delays",
         )
@@ -103,7 +105,7 @@ def refuse_what_it_cannot(promises: Promises, policy: Policy, *, until_empty: bo
     if promises.dead_letters is DeadLetterKeeper.NOBODY and wants_dead_letters:
         asks = "--on-failure" if policy.on_failure is OnFailure.DEAD_LETTER else "--on-exhausted"
         raise SettingError(
-            f"{asks} cannot be honoured by {promises.transport}: it keeps no dead letters",
+            f"{asks} cannot be honoured by {who}: it keeps no dead letters",
             "leave it out",
         )
     if promises.dead_letters is DeadLetterKeeper.BROKER and needed_by(policy):

@@ -146,13 +146,15 @@ class TestOrder:
 
 
 def test_its_reasons_reach_the_person_who_typed_the_option(toy: None) -> None:
-    """Refused when it was typed; remarked on, and nothing else, where a project's `.env` may say it."""
+    """Refused when it was typed, and ignored where a project's `.env` may say it: one policy for all."""
     asked = ["--url", "toy://box", "--queue", "q"]
     refused = CliRunner().invoke(command, [*asked, "--only-retry"], standalone_mode=False)
     assert str(refused.exception) == "--only-retry has no effect on the toy box: toys are not tried again"
     done = CliRunner(env={"CHRONICLE_ONLY_RETRY": "1", "CHRONICLE_TTL": "1h"}).invoke(command, asked)
     assert (done.exit_code, done.stdout) == (0, "the plan for q:\n  queue q, durable\ncreated: queue q\n")
-    assert "--ttl has no effect: toys last" in done.stderr
+    assert "--ttl" not in done.stderr
+    typed = CliRunner().invoke(command, [*asked, "--ttl", "1h"], standalone_mode=False)
+    assert str(typed.exception) == "--ttl has no effect: toys last"
 
 
 def test_its_own_options_are_on_the_real_command(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ chronicle dlq redrive --queue cus.12.deliver --match 'reason=timeout' --limit 10
 chronicle dlq redrive --queue cus.12.deliver --verify my_crm:sync
 chronicle dlq export --queue cus.12.deliver dead.jsonl
 chronicle dlq drop --queue cus.12.deliver --match 'age>30d'
+chronicle dlq list --url redis://localhost:6379/0 --queue orders
 """
 
 
@@ -48,7 +49,8 @@ def command() -> None:
     """See what died and why, and bring it back.
 
     A queue's dead letters are in QUEUE.dlq, unless --dlq names another queue. To look at them, chronicle
-    receives them and returns them in order. The embedded queue is left exactly as it was. RabbitMQ marks
+    receives them and returns them in order. The embedded queue is left exactly as it was; on Redis and Kafka
+    nothing is even received, only read. RabbitMQ marks
     messages that were looked at as redelivered. A quorum queue counts every look as a delivery and drops a
     message beyond its limit, so one that was looked at often is republished to it, see --max-deliveries.
 

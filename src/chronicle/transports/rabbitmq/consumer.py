@@ -140,10 +140,7 @@ class RabbitTransport:
         self.machine.fire(RabbitEvent.QOS_OK)
         self._channel, self._windows = channel, windows
         self._ledger = TagLedger(channel.channel_number)
-        # What we copy to the dead letters ourselves must be read, however large it is: rejected unread, it
-        # would be lost where only we keep them.
-        must_read = self._letters.moves and not self._letters.are_kept
-        max_body = None if must_read else self._connector.max_body
+        max_body = None if self._letters.must_be_read else self._connector.max_body
         connection.watch(channel.channel_number, prefetch, max_body)
         session.ask(lambda done: windows.consume(prefetch, done))
         self.machine.fire(RabbitEvent.CONSUME_OK)

@@ -73,6 +73,11 @@ class Letters:
         return self._prospect.keeping is Keeping.KEPT
 
     @property
+    def must_be_read(self) -> bool:
+        """However large they are: rejected unread, they would be lost where only we keep them."""
+        return self.moves and not self.are_kept
+
+    @property
     def _would_vanish(self) -> bool:
         return self._prospect.keeping is Keeping.VANISHES and not self._connector.letters.allow_drop
 

@@ -64,6 +64,7 @@ class PubSubTransport:
             dead_letters=DeadLetterKeeper.NOBODY,
             retries=False,
             backoff=Backoff(0.2, 5.0),
+            title="pub/sub",
             labels={"mode": Mode.PUBSUB.value, "channel": connector.queue},
         )
         self.machine = Machine(REDIS, Redis.CLOSED, everyday=EVERYDAY)
