@@ -6,6 +6,7 @@ Its messages stay where they are: no dead letter, and no try that counts.
 from __future__ import annotations
 
 import json
+import signal
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from support.fixtures import Broker, Kafka, StartChronicle
 from support.process import ChronicleProcess
 from support.redis_server import RedisServer
 from support.stage import PATIENCE, counted, stopped
+from support.waiting import wait_for
 
 CRM: Final = """
 import json
@@ -124,6 +126,46 @@ def test_an_outage_kills_nothing(crm: Crm, request: pytest.FixtureRequest) -> No
     tried = Counter(number for number, *_ in crm.calls())
     assert len(crm.calls()) <= MANY + 10 + 5 + 6  # those of the row, those under way, and the few tries
     assert len(tried) == MANY
+
+
+def test_the_further_consumer_goes_again(chronicle: StartChronicle, rabbit: Broker, tmp_path: Path) -> None:
+    """The broker counts per consumer, so more room for a while is one more consumer for a while."""
+    queue = rabbit.queues.name("wider")
+    rabbit.queues.declare_with_dead_letters(queue)
+    crm = Crm(rabbit.url, queue, chronicle, tmp_path)
+    crm.publish(*messages(MANY))
+    process = crm.start("sync")
+    process.wait_for_line("intake.braked", PATIENCE)
+    assert rabbit.queues.consumers(queue) == 2
+    crm.comes_up()
+    process.wait_for_line("intake.resumed", PATIENCE)
+    wait_for(lambda: rabbit.queues.consumers(queue) == 1, PATIENCE, "one consumer")
+    crm.publish(*messages(MANY, first=MANY))
+    wait_for(lambda: len(process.lines("message.acked")) == 2 * MANY, PATIENCE, "all acks")
+    process.signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 0, process.stderr
+
+
+@pytest.mark.parametrize("syncer", ["busy", "unreachable", "sync_async"])
+def test_the_ways_to_fail(chronicle: StartChronicle, tmp_path: Path, syncer: str) -> None:
+    """Asking for another try, raising, and on an event loop; the reasons differ by an id only."""
+    crm = Crm(f"local:{tmp_path / 'queue.db'}", "orders", chronicle, tmp_path)
+    crm.publish(*messages(MANY))
+    process = crm.start(syncer, "--until-empty", "--on-exception", "fail", *AT_ONCE)
+    process.wait_for_line("intake.probe_failed", PATIENCE)
+    crm.comes_up()
+    is_unharmed(crm, process)
+
+
+def test_bad_messages_behind_one_another_are_no_outage(chronicle: StartChronicle, tmp_path: Path) -> None:
+    """One behind them succeeds; they have failed by themselves, and die as the policy says."""
+    crm = Crm(f"local:{tmp_path / 'queue.db'}", "orders", chronicle, tmp_path)
+    crm.comes_up()
+    bad = [{"n": number, "poison": True} for number in range(12)]
+    crm.publish(*bad, *messages(5, first=12))
+    process = crm.start("sync", "--until-empty")
+    assert process.wait(PATIENCE) == 0, process.stderr
+    assert (stopped(process)["ack"], stopped(process)["dead_lettered"]) == (5, 12)
 
 
 def test_a_small_window_suffices(crm: Crm, request: pytest.FixtureRequest) -> None:

@@ -77,7 +77,7 @@ def command(ctx: click.Context, /, **_: object) -> int:
         retry_delays=delays,
         max_body=work.max_body,
         letters=LetterTerms(allow_drop=ctx.params["allow_drop"], needed_by=needed_by(policy)),
-        spare=ctx.params["brake"],
+        widens=ctx.params["brake"] > 0,
         order=ctx.params["order"] or "",
     )
     connector = asked(connector, where.broker, ctx.params["management_url"])

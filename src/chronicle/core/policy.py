@@ -4,6 +4,8 @@ Rule 1: every outcome turns into a verdict here and nowhere else. Code that find
         cannot be carried out asks here for another one.
 Rule 2: this file knows no broker, no clock and no thread.
 Rule 3: only Synced is acknowledged, unless the operator explicitly asked for `--on-failure ack`.
+Rule 4: what fails in an outage is not to blame for it, so it gets no verdict: the engine tries it again from
+        memory, and the broker learns nothing of the try (engine/brake.py, engine/intake.py).
 """
 
 from __future__ import annotations

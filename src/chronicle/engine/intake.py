@@ -8,8 +8,8 @@ Rule 2: what fails in a row of failures waits here for what comes next (brake.py
 Rule 3: when the outage is over, those that failed in it begin one at a time: after each success, or when
         there is nothing else to try. One that fails again has failed by itself, and gets its verdict.
 Rule 4: what waits here because it failed takes nobody's place: when a worker has nothing else to do, others
-        are taken in, up to as many as make an outage. Otherwise a small window would never show whether they
-        fail as well.
+        are taken in, as many as make an outage at a time. Otherwise a small window would never show whether
+        they fail as well, and nobody would find the first that does not.
 Rule 5: nothing sleeps here, and only the pump calls. What would wait for longer than the broker allows goes
         back as it came.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from math import ceil
 from typing import Final
 
 from chronicle.core.delivery import Delivery
@@ -39,6 +40,7 @@ from chronicle.workers.turns import TurnTaking
 LULL: Final = 0.25  # seconds in which nothing came: there may be nothing more to come
 LONG_LULL: Final = 2.0  # when several have failed alike, or a syncer is running whose result may tell
 MOMENT: Final = 0.02  # the pump is never on time to the microsecond: a rate makes up for so much
+MOST_EXTRA: Final = 500  # messages that may be held beyond the prefetch, whatever fails
 KEPT: Final = 0.75  # of the broker's patience
 
 
@@ -67,7 +69,7 @@ class Intake:
         self._tried: deque[Delivery] = deque()  # failed on the brake, or before it: to be tried again
         self._came: dict[Delivery, float] = {}  # all that wait here for their turn
         self.doubtful: list[Settlement] = []  # failed, and wait for their verdict
-        self._suspects: set[int] = set()  # messages that failed in an outage that is over
+        self._suspects: set[int] = set()  # messages that failed in the outage, or the last one
         self._credit = 0  # how many of these may begin
         self.watches = False  # whether a success would change anything
         self._turned = now
@@ -82,8 +84,9 @@ class Intake:
         if self._shut:
             return 0
         room = self._job.prefetch - len(self._holdings)
-        if (self.doubtful or self._tried) and self._holdings.running < self._job.concurrency:
-            room += self._most
+        failed = len(self.doubtful) + len(self._tried)
+        if failed and self._holdings.running < self._job.concurrency:
+            room += min(MOST_EXTRA, ceil(failed / self._most) * self._most)
         return max(0, min(room, self._job.bounds.remaining(self._counters.received)))
 
     @property
@@ -101,7 +104,9 @@ class Intake:
             if self._pace is None and not self._brake.engaged:
                 self._submit(batch)
                 return
-            self._wait(self._fresh, batch, now)
+            for delivery in batch:
+                has_failed = self._brake.engaged and identity(delivery) in self._suspects
+                self._wait(self._tried if has_failed else self._fresh, (delivery,), now)
         if self._fresh or self._tried:
             self._begin(now)
 
@@ -175,13 +180,14 @@ class Intake:
         if kind is None:
             return False
         delivery = settlement.delivery
-        message = hash((delivery.queue, delivery.body))
+        message = identity(delivery)
         if not self._brake.engaged and message in self._suspects:
             return False
         if delivery.lease is not None:
             delivery.lease.rest()  # nobody works on it
         if self._brake.engaged:
             self._wait(self._tried, (delivery,), now)
+            self._suspects.add(message)
             if delivery is self._probe:  # others had begun before
                 self._probe = None
                 self._tell.probe_failed(settlement.verdict.reason, self._brake.probe_failed(now))
@@ -197,7 +203,7 @@ class Intake:
 
     def _engage(self, reason: str, now: float) -> None:
         self._on_since = now
-        self._suspects.clear()
+        self._suspects = {identity(settlement.delivery) for settlement in self.doubtful}
         self._credit = 0
         unbegun = self._workers.discard()
         self._holdings.running -= len(unbegun)
@@ -211,7 +217,6 @@ class Intake:
         if self._brake.succeeded():
             self._counters.brake = ""
             self._tell.resumed(now - self._on_since, self._brake.probes)
-            self._suspects = {hash((delivery.queue, delivery.body)) for delivery in self._tried}
         self.watches = bool(self._tried)
         self._credit = min(self._credit + 1, len(self._tried))
         self.release(now)
@@ -280,6 +285,11 @@ class Intake:
         self._taken_out()
         lost, self.doubtful = self.doubtful, []
         return lost
+
+
+def identity(delivery: Delivery) -> int:
+    """What tells one message from another, also when it comes again."""
+    return hash((delivery.queue, delivery.body))
 
 
 def _is_over(delivery: Delivery) -> bool:

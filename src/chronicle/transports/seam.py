@@ -143,7 +143,7 @@ class Connector:
     max_body: int | None = None  # a body far above this need not be read: it is rejected in any case (Z12)
     declare: QueueOptions | None = None  # create the topology when opening; None: only check (D-15)
     letters: LetterTerms = field(default_factory=LetterTerms)  # about dead letters (D-22)
-    spare: int = 0  # how many more than the prefetch `receive` may be asked for at times, with what is held
+    widens: bool = False  # at times `receive` is asked for more than the prefetch leaves, and should bring it
     order: str = ""  # what is handled one after the other, as in core/order.py; "": as is usual here (D-23)
 
 

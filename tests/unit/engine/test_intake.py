@@ -50,7 +50,7 @@ class TestBrake:
         running = Running(getattr(crm, form), transport, concurrency=2, prefetch=4, limits=Limits(brake=5))
         running.wait_for(lambda: running.notebook.facts(events.PROBE_FAILED), "a try that failed")
         assert running.runner.counters.brake == "5 messages in a row failed: the syncer returned False"
-        assert transport.most_held <= 4 + 5
+        assert transport.most_held <= 4 + 2 * 5
         crm.up.set()
         running.wait_for(lambda: len(transport.fates(Action.ACK)) == 20, "twenty acks")
         assert running.runner.counters.brake == ""
@@ -220,3 +220,25 @@ def test_limits_change_nothing_about_verdicts() -> None:
     )  # fmt: skip
     ending = running.ending
     assert (ending.counters.ack, ending.counters.requeued, ending.counters.dead_lettered) == (8, 2, 2)
+
+
+@forms
+def test_a_syncer_that_takes_long_is_named_once(form: str) -> None:
+    """With its age and where it is, and nothing of its message."""
+    gate, ahead = Gate(), 0.0
+    running = Running(
+        getattr(gate, form), ScriptedTransport(b'{"email": "zofia.canary@example.org"}'),
+        clock=lambda: monotonic() + ahead,
+    )  # fmt: skip
+    running.wait_for(lambda: running.runner.counters.oldest > 0, "a syncer at work")
+    assert not running.notebook.facts(events.SLOW)
+    ahead = 60.0
+    running.wait_for(lambda: running.notebook.facts(events.SLOW), "its name")
+    assert running.runner.counters.oldest >= 60
+    gate.free.set()
+    running.wait_for(lambda: running.runner.counters.oldest == 0.0, "its end")
+    running.stop()
+    (facts,) = running.notebook.facts(events.SLOW)
+    assert facts["age_ms"] >= 60_000
+    assert f"in {form}" in facts["trace"]
+    assert "zofia" not in str(running.notebook.events)

@@ -29,6 +29,7 @@ from chronicle.core.outcome import Action
 from chronicle.core.policy import OnException, OnFailure, Policy
 from chronicle.engine.job import Exit, Limits
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ConnectionLost, DeadLetter, Drop, Retry
+from chronicle.telemetry import events
 from support.running import PATIENCE, Running
 from support.scripted import Handle, ScriptedTransport
 
@@ -192,7 +193,9 @@ class World(RuleBasedStateMachine):
     @invariant()
     def bounded(self) -> None:
         # On the brake, what has failed takes nobody's place.
-        assert self.transport.most_held <= self.prefetch + self.brake
+        failed = len(self.run.notebook.facts(events.PROBE_FAILED))
+        extra = 2 * self.brake + self.concurrency + failed if self.brake else 0
+        assert self.transport.most_held <= self.prefetch + extra
         assert self.most_running <= self.concurrency
 
     @invariant()

@@ -175,7 +175,7 @@ class RabbitTransport:
             raise ConnectionLost("not connected")
         arrived = connection.arrived
         ledger = self._ledger
-        if room and self._connector.spare:
+        if room and self._connector.widens:
             self._fit(connection, room)
         session.poller.turn(0.0 if arrived and room else timeout)
         if self._courier is not None:
