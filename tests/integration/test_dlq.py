@@ -147,7 +147,15 @@ def test_a_message_that_dies_again_waits_for_the_next_run(
     """The set present at the start: with a consumer that fails everything, each goes round once."""
     house.die(*range(300))
     consumer = chronicle(
-        "consume", *house.where, "--syncer", "crm:never", "--on-failure", "dead-letter", env=house.env
+        "consume",
+        *house.where,
+        "--syncer",
+        "crm:never",
+        "--on-failure",
+        "dead-letter",
+        "--brake",
+        "0",
+        env=house.env,
     )
     consumer.wait_for_line("consumer.ready")
     said = house.dlq_command("redrive", "--rate", "600/s")
