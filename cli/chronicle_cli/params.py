@@ -243,6 +243,13 @@ class Levels(click.ParamType[LogLevels]):
             takes, _, meant = str(error).partition("; ")
             refuse(takes, str(value), param, ctx, meant)
 
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The last of the levels; what stands before it stays."""
+        before, sign, last = incomplete.rpartition("=") if "=" in incomplete else incomplete.rpartition(",")
+        return [CompletionItem(f"{before}{sign}{item.value}") for item in words(LEVELS, last)]
+
 
 class KeyValue(click.ParamType[tuple[str, str]]):
     """A pair written KEY=VALUE. The value may be a secret and is never repeated."""
