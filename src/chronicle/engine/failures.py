@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from chronicle.core.names import names_in
 from chronicle.core.outcome import Fatal
 from chronicle.core.settlement import Settlement
 from chronicle.core.words import many
@@ -49,7 +50,8 @@ def of_stuck(stuck: Stuck | None) -> Failure | None:
     if stuck is None:
         return None
     why = "cannot be interrupted" if stuck.slot.interrupt is None else "did not end when it was cancelled"
-    return Failure(Exit.FATAL, f"{past(stuck.limit)}, and {why}", stuck.slot.stack())
+    facts = {"action_id": names_in(stuck.delivery.body)[0], **trace_facts(stuck.delivery)}
+    return Failure(Exit.FATAL, f"{past(stuck.limit)}, and {why}", stuck.slot.stack(), facts=facts)
 
 
 def of_thread(error: BaseException) -> Failure:

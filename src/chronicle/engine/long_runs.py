@@ -48,6 +48,7 @@ class Stuck:
     """A syncer that only the end of the process ends."""
 
     slot: Slot
+    delivery: Delivery
     limit: float
 
 
@@ -107,4 +108,4 @@ class LongRuns:
         stuck = [run for run in overdue if run.slot.interrupt is None or run.age >= self._limit + GRACE]
         # If one keeps the others from running, they look as if they were stuck themselves.
         one = max(stuck, key=lambda run: run.slot.blocks(), default=None)
-        return None if one is None else Stuck(one.slot, self._limit)
+        return None if one is None else Stuck(one.slot, one.delivery, self._limit)

@@ -92,6 +92,7 @@ class RunEvents:
             action_id=None if action_id is None else events.number(action_id),
             age_ms=round(run.age * 1000),
             trace=run.slot.stack(),
+            **trace_facts(run.delivery),
         )
 
     def braked(self, why: str, row: int, reason: str) -> None:

@@ -20,11 +20,18 @@ from chronicle.core.outcome import Action, Failed, Fatal, Synced, Verdict
 from chronicle.core.policy import ACKED
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.engine import failures
+from chronicle.engine.long_runs import Run, Stuck
+from chronicle.engine.run_events import RunEvents
+from chronicle.telemetry import events
+from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import verdict_facts
 from chronicle.telemetry.formats import JsonLog
 from chronicle.telemetry.logging_bridge import LoggingBridge
 from chronicle.telemetry.safe_stream import SafeStream
 from chronicle.telemetry.trace_context import current_facts, shown_id, trace_facts
+from chronicle.workers.slot import Slot
+from support.running import Notebook
+from support.scripted import ScriptedTransport
 from support.workers import collect, working
 
 TRACEPARENT: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -186,3 +193,16 @@ def test_it_is_current_for_the_syncer_and_for_nobody_after_it(raises: bool) -> N
         done = collect(mailbox, 3)
     assert seen == batch
     assert all(isinstance(settlement.outcome, Synced) for settlement in done) is not raises
+
+
+def test_it_is_in_the_lines_about_a_syncer_that_takes_long_and_one_that_never_ends() -> None:
+    notebook = Notebook()
+    message = traced({"traceparent": TRACEPARENT}, body=b'{"actionId": 7}')
+    slot = Slot(lambda: iter(()))
+    slot.delivery = message
+    RunEvents(notebook, ScriptedTransport(), Counters(), 0.0, 0.0).slow(Run(slot, message, 0.0, 61.0))
+    (slow,) = notebook.facts(events.SLOW)
+    stuck = failures.of_stuck(Stuck(slot, message, 5.0))
+    assert stuck is not None
+    for facts in (slow, stuck.facts):
+        assert (facts["action_id"], facts["traceparent"]) == (7, TRACEPARENT)
