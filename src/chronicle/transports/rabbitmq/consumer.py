@@ -171,9 +171,9 @@ class RabbitTransport:
         if connection is None or session is None:
             raise ConnectionLost("not connected")
         arrived = connection.arrived
-        ledger = self._ledger
-        if room and self._connector.widens:
-            self._fit(connection, room)
+        windows, ledger = self._windows, self._ledger
+        if room and self._connector.widens and windows is not None and ledger is not None:
+            connection.expect(windows.fit(room + len(ledger)))
         session.poller.turn(0.0 if arrived and room else timeout)
         if self._courier is not None:
             self._courier.look()
@@ -195,13 +195,6 @@ class RabbitTransport:
             ledger.delivered(arrival.tag)
             deliveries.append(self._delivery(arrival, epoch))
         return deliveries
-
-    def _fit(self, connection: Connection, room: int) -> None:
-        """The engine may ask for more room than the prefetch leaves."""
-        windows, ledger = self._windows, self._ledger
-        if windows is not None and ledger is not None and windows.places != room + len(ledger):
-            windows.fit(room + len(ledger))
-            connection.expect(windows.places)
 
     def _delivery(self, arrival: Arrival, epoch: int) -> Delivery:
         return Delivery(

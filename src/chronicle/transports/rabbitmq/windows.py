@@ -46,10 +46,13 @@ class Windows:
         self._channel.basic_consume(self._queue, _never, auto_ack=False, consumer_tag=tag, callback=done)
         return tag
 
-    def fit(self, wanted: int) -> None:
-        """See to it that so many may be unacknowledged, with what was put aside; nothing waits for it."""
-        if self._stopped:
-            return
+    def fit(self, wanted: int) -> int:
+        """See to it that so many may be unacknowledged, with what was put aside; how many may be now.
+
+        Nothing waits for the broker's answers.
+        """
+        if self._stopped or wanted == self.places:
+            return self.places
         if wanted > self.places:
             more = wanted - self.places
             self.prefetch(more)
@@ -62,6 +65,7 @@ class Windows:
             self._wider.clear()
             self.places -= self._lent
             self._lent = 0
+        return self.places
 
     def put_aside(self, consumer: bytes) -> None:
         """A delivery to this consumer stays unacknowledged until the channel closes."""
