@@ -243,6 +243,11 @@ class Levels(click.ParamType[LogLevels]):
             takes, _, meant = str(error).partition("; ")
             refuse(takes, str(value), param, ctx, meant)
 
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return words(LEVELS, incomplete)
+
 
 class KeyValue(click.ParamType[tuple[str, str]]):
     """A pair written KEY=VALUE. The value may be a secret and is never repeated."""

@@ -98,8 +98,8 @@ STAY = """
 import time
 from chronicle_cli import main
 def stay(_args):
-    print("begun", flush=True)
     try:
+        print("begun", flush=True)
         time.sleep(60)
     except KeyboardInterrupt:
         print("first", flush=True)
