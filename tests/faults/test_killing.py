@@ -47,8 +47,9 @@ def test_kills_amid_the_moving_of_dead_letters_lose_none(
     options = ("--concurrency", str(CONCURRENCY), "--on-failure", "dead-letter")
     for _ in range(8):
         campaign.send(PER_ROUND, answer="false")
+        begun = len(campaign.started())
         process = campaign.consume(chronicle, *options)
-        wait_for_more(campaign, luck.randrange(1, PER_ROUND))
+        campaign.wait_started(begun + luck.randrange(1, PER_ROUND))
         process.signal(signal.SIGKILL)
         process.wait()
     assert campaign.consume(chronicle, *options, "--until-empty").wait(60) == 0
