@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from chronicle.core.queues import dead_letter_queue
 from chronicle.transports.rabbitmq.consumer import RabbitTransport
 from chronicle.transports.rabbitmq.publisher import RabbitPublisher
 from chronicle.transports.seam import Connector, Outgoing, Transport
@@ -12,7 +13,10 @@ from support.queues import Queues
 
 
 class RabbitBroker:
-    """Classic or quorum queues of one broker; dead letters go through a dead-letter exchange."""
+    """Classic or quorum queues of one broker.
+
+    Dead letters of the classic ones are moved by chronicle, those of the others left to the broker (D-22).
+    """
 
     live = True
     shares = True
@@ -27,7 +31,11 @@ class RabbitBroker:
 
     def new_queue(self, *, ordered: bool = False) -> str:
         queue = self._queues.name("conformance")
-        self._queues.declare_with_dead_letters(queue, quorum=self._quorum)
+        if self._quorum:
+            self._queues.declare_with_dead_letters(queue, quorum=True)
+        else:
+            self._queues.declare(queue)
+            self._queues.declare(dead_letter_queue(queue))
         self._dead[queue] = []
         return queue
 
@@ -39,8 +47,9 @@ class RabbitBroker:
             publisher.publish([Outgoing(body) for body in bodies])
 
     def dead_letters(self, queue: str) -> list[bytes]:
+        keeper = f"{queue}.dead" if self._quorum else dead_letter_queue(queue)
         # Taken off the queue and remembered: the broker moves them there in its own time.
-        self._dead[queue] += [letter.body for letter in self._queues.get_all(f"{queue}.dead")]
+        self._dead[queue] += [letter.body for letter in self._queues.get_all(keeper)]
         return self._dead[queue]
 
     def lose_connection(self, transport: Transport) -> None:

@@ -114,7 +114,8 @@ def test_a_dead_letter_is_byte_identical(broker: Broker, consume: Consume, body:
     if transport.promises.dead_letters is DeadLetterKeeper.NOBODY:
         pytest.skip("no dead letters here")
     (delivery,) = take(transport, 1)
-    assert settle(transport, verdict(delivery, Action.DEAD_LETTER)) == [Fate.DONE]
+    # D-22: a broker that moves it itself does not say so.
+    assert settle(transport, verdict(delivery, Action.DEAD_LETTER)) in ([Fate.DONE], [Fate.REJECTED])
     assert nothing_comes(transport)
     wait_for(lambda: broker.dead_letters(queue) == [body], PATIENCE, "the dead letter")
 

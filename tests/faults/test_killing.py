@@ -44,11 +44,12 @@ def test_kills_amid_the_moving_of_dead_letters_lose_none(
     """F1, RB7, D-22: each is in its queue or among the dead letters, perhaps in both and never in neither."""
     campaign = on_rabbit("moved", quorum=quorum)
     campaign.dead = rabbit.queues.declare(dead_letter_queue(campaign.queue))
-    options = ("--concurrency", str(CONCURRENCY), "--on-failure", "dead-letter")
+    options = ("--concurrency", str(CONCURRENCY), "--on-failure", "dead-letter", "--brake", "0")
     for _ in range(8):
         campaign.send(PER_ROUND, answer="false")
+        begun = len(campaign.started())
         process = campaign.consume(chronicle, *options)
-        wait_for_more(campaign, luck.randrange(1, PER_ROUND))
+        campaign.wait_started(begun + luck.randrange(1, PER_ROUND))
         process.signal(signal.SIGKILL)
         process.wait()
     assert campaign.consume(chronicle, *options, "--until-empty").wait(60) == 0
