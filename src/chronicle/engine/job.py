@@ -87,12 +87,23 @@ class Job:
     limits: Limits = field(default_factory=Limits)
     objection: Callable[[Ending], Objection | None] = no_objection  # asked at a good end
     progress: float = 0.0  # seconds between two lines about it (progress.py); 0: none, and no look at depths
+    alone: bool = True  # the process is there for this run: its threads may be tuned and watched
+    make: Callable[[Mailbox], TurnTaking] | None = None  # other workers than those the syncer needs
 
 
 def workers_for(job: Job, mailbox: Mailbox) -> TurnTaking:
     """The workers this job needs."""
-    limit = job.limits.time_limit
-    return make_workers(job.syncer, job.pipeline, job.policy, job.concurrency, mailbox, limit)
+    if job.make is not None:
+        return job.make(mailbox)
+    return make_workers(
+        job.syncer,
+        job.pipeline,
+        job.policy,
+        job.concurrency,
+        mailbox,
+        job.limits.time_limit,
+        alone=job.alone,
+    )
 
 
 @dataclass(frozen=True, slots=True)

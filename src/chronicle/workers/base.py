@@ -56,9 +56,11 @@ def make_workers(
     concurrency: int,
     mailbox: Mailbox,
     time_limit: float = 0.0,
+    *,
+    alone: bool = True,
 ) -> TurnTaking:
-    """The workers this syncer needs."""
-    workers = _workers(syncer, pipeline, policy, concurrency, mailbox, time_limit)
+    """The workers this syncer needs; they tune the process only if it is there for them alone."""
+    workers = _workers(syncer, pipeline, policy, concurrency, mailbox, time_limit, alone)
     return TurnTaking(workers, mailbox, turns=concurrency > 1 and pipeline.schema is not Schema.RAW)
 
 
@@ -69,6 +71,7 @@ def _workers(
     concurrency: int,
     mailbox: Mailbox,
     time_limit: float,
+    alone: bool,
 ) -> Workers:
 
     def handler(call: Callable[..., Any]) -> Handler:
@@ -88,4 +91,4 @@ def _workers(
         return TaskWorkers(syncer, handler, concurrency, mailbox)
     from chronicle.workers.threads import ThreadWorkers  # and nobody needs both
 
-    return ThreadWorkers(syncer, handler, concurrency, mailbox)
+    return ThreadWorkers(syncer, handler, concurrency, mailbox, alone=alone)
