@@ -77,13 +77,18 @@ def check_where(
     tag: str = "chronicle",
     extras: Mapping[str, str] | None = None,
     choices: Mapping[str, Any] | None = None,
+    broker: Broker | None = None,
 ) -> Where:
-    """Which queue is meant, after checking every rule about URLs, names and certificates."""
+    """Which queue is meant, after checking every rule about URLs, names and certificates.
+
+    A `broker` that is in nobody's catalog has no URL to be checked.
+    """
     tls, extras, choices = tls or Tls(), dict(extras or {}), dict(choices or {})
     check_name("--queue", queue)
     check_name("--tag", tag)
-    broker = broker_of(url)
-    check_tls(scheme_of(url), broker, tls)
+    scheme = scheme_of(url) if broker is None else ""
+    broker = broker or broker_of(url)
+    check_tls(scheme, broker, tls)
     if extras and not broker.settings:
         raise SettingError(f"--set has no effect on {broker.title}", "leave it out")
     facts = broker.check_url(url, extras, choices)
