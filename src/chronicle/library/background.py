@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from chronicle.engine.job import Ending
 from chronicle.engine.runner import Runner
+from chronicle.library.client_logs import quiet_clients
 
 
 class Background:
@@ -26,6 +27,7 @@ class Background:
         self._thread = threading.Thread(target=self._run, name="chronicle", daemon=True)
 
     def start(self) -> None:
+        quiet_clients()
         self._thread.start()
 
     def stop(self, reason: str) -> None:

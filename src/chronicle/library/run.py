@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from chronicle.library.options import RunOptions
 
 
-def run(url: Place, queue: str, syncer: Any, /, **options: Unpack[RunOptions]) -> Ending:
+def run(url: Place, queue: str, syncer: Any, **options: Unpack[RunOptions]) -> Ending:
     """Run a syncer over a queue until it is done, is told to stop, or cannot continue.
 
         ending = run("amqp://…", "orders", ship, schema="json", concurrency=20, until_empty=True)
@@ -50,7 +50,7 @@ def run(url: Place, queue: str, syncer: Any, /, **options: Unpack[RunOptions]) -
     return background.result()
 
 
-async def arun(url: Place, queue: str, syncer: Any, /, **options: Unpack[RunOptions]) -> Ending:
+async def arun(url: Place, queue: str, syncer: Any, **options: Unpack[RunOptions]) -> Ending:
     """The same beside other tasks: an async syncer runs on this very loop. Cancelling it asks for a drain."""
     import asyncio  # only those who use it wait for it
 
