@@ -1,7 +1,7 @@
 """The log lines of broker clients that chronicle itself uses: none, because it tells what happens in its own.
 
-Rule: a program may use the same client beside chronicle. Its lines stay: only what is logged on the threads of
-      a run is left out, among it everything that could quote a body.
+Rule: a program may use the same client beside chronicle. Its lines stay: only what is logged on the threads
+      of a run is left out, among it everything that could quote a body.
 """
 
 from __future__ import annotations
