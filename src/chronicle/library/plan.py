@@ -86,7 +86,7 @@ def plan_run(place: Place, queue: str, syncer: Any, given: RunOptions) -> Planne
     policy = _policy(values)
     declared = _declared(values, policy, where.broker)
     found = load(work.syncer, work.app_dir) if isinstance(syncer, str) else look_at(syncer, name)
-    return _planned(place, where, work, policy, declared, found, values)
+    return _planned(where, work, policy, declared, found, values)
 
 
 def plan_subscription(
@@ -106,12 +106,12 @@ def plan_subscription(
     )
     check_exhausted(policy, on_exhausted)
     _refuse_unhonoured(where.broker, options)
+    _refuse_what_settles_nothing(open_transport(connector_of(where, work, policy), where.broker))
     target: Callable[[object], bool] = lambda _message: False  # noqa: E731 - nobody calls it
-    return _planned(place, where, work, policy, options, look_at(target, "subscribe"), values)
+    return _planned(where, work, policy, options, look_at(target, "subscribe"), values)
 
 
 def _planned(
-    place: Place,
     where: Where,
     work: Work,
     policy: Policy,
@@ -120,7 +120,7 @@ def _planned(
     values: Values,
 ) -> Planned:
     connector = connector_of(where, work, policy, declare=declared, order=values.text("order") or "")
-    transport = open_transport(connector, None if isinstance(place, str) else where.broker)
+    transport = open_transport(connector, where.broker)
     bounds = Bounds(
         values.flag("until_empty"),
         values.whole("max_messages"),
@@ -251,6 +251,15 @@ def _refuse_unhonoured(broker: Broker, options: QueueOptions) -> None:
         # The delays belong to the policy here, and every broker honours that.
         if wish != "retry" and getattr(options, wish) != getattr(usual, wish):
             raise SettingError(sentence, "leave it out")
+
+
+def _refuse_what_settles_nothing(transport: Transport) -> None:
+    name = transport.promises.transport
+    if not transport.promises.settles:
+        raise SettingError(
+            f"{name} keeps nothing to be settled: a message is gone when it arrives",
+            "use run: its syncer is called once for every message",
+        )
 
 
 def _lifecycle(values: Values, usual: Backoff) -> Lifecycle:
