@@ -121,5 +121,7 @@ def test_what_a_broker_cannot_do_is_refused_with_the_reason(
 def test_channels_are_for_run(redis_server: RedisServer) -> None:
     """At most once: there is nothing to settle, so a syncer is simply called."""
     queue = f"channel.{secrets.token_hex(4)}"
-    ending = run(redis_server.url, queue, bool, schema="json", mode="pubsub", idle_timeout=0.2)
+    ending = run(
+        redis_server.url, queue, lambda _message: True, schema="json", mode="pubsub", idle_timeout=0.2
+    )
     assert ending.code == 0

@@ -157,7 +157,7 @@ def test_strict_users_get_full_types(tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").write_text(block)
     (tmp_path / "mypy.ini").write_text(f"[mypy]\nstrict = True\nmypy_path = {HOME / 'src'}\n")
     files = [f"{name}.py" for name in (*NAMED, "types_of_it")]
-    command = [sys.executable, "-m", "mypy", "--cache-dir", tmp_path / "cache", *files]
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), *files]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     said: dict[int, list[str]] = {}
     for line in done.stdout.splitlines():
