@@ -26,7 +26,7 @@ NACKED = "the program nacked it"
 class Message(Generic[A]):
     """One message: its value, what the broker says about it, and the three ways to settle it."""
 
-    __slots__ = ("_handler", "_hands", "_prepared", "_settled", "_started", "delivery", "value")
+    __slots__ = ("_claim", "_gone", "_handler", "_hands", "_prepared", "_started", "delivery", "value")
 
     def __init__(
         self, value: A, delivery: Delivery, prepared: Prepared, started: float, handler: Handler, hands: Hands
@@ -37,7 +37,8 @@ class Message(Generic[A]):
         self._started = started
         self._handler = handler
         self._hands = hands
-        self._settled = False
+        self._claim = [None]  # whoever takes it out settles the message: only one can
+        self._gone = False
 
     @property
     def attempts(self) -> int:
@@ -61,12 +62,16 @@ class Message(Generic[A]):
         return asked.reason if isinstance(asked, Asked) else ""
 
     def _settle(self, outcome: Outcome) -> None:
-        settlement = self._handler.settlement(self.delivery, outcome, self._started, self._prepared)
-        if self._hands.settle(settlement):
-            self._settled = True
-        elif self._settled:
-            raise AlreadySettled("this message is settled already")
+        try:
+            self._claim.pop()
+        except IndexError:
+            if not self._gone:
+                raise AlreadySettled("this message is settled already") from None
         else:
+            self._gone = not self._hands.settle(
+                self._handler.settlement(self.delivery, outcome, self._started, self._prepared)
+            )
+        if self._gone:
             raise MessageGone("this message can no longer be settled: the broker has it back")
 
     def __repr__(self) -> str:
