@@ -1,6 +1,7 @@
 """The options of `run` and `subscribe`: those of `chronicle consume`, with the same names and meanings.
 
-A duration is a number of seconds or a text such as "5m", a size a number of bytes or a text such as "4MiB".
+A duration is a number of seconds or a text such as "5m", a size a number of bytes or a text such as "4MiB", a
+rate a number per second or a text such as "600/min".
 `from_` is `--from`, which Python keeps for itself.
 """
 
@@ -24,6 +25,7 @@ class WhereOptions(TypedDict, total=False):
     tls_cert: str
     tls_key: str
     tag: str
+    dead_letters: Literal["auto", "chronicle", "broker"]
     mode: Literal["stream", "pubsub"]
     group: str
     no_group: bool
@@ -76,6 +78,9 @@ class RunOptions(WhereOptions, IntakeOptions, total=False):
     on_failure: str
     retry_delay: Sequence[Duration]
     on_exception: Literal["exit", "fail"]
+    time_limit: Duration
+    rate: float | str
+    brake: int
     declare: bool
     exchange: str
     routing_key: str
@@ -86,4 +91,7 @@ class RunOptions(WhereOptions, IntakeOptions, total=False):
     dead_letter_queue_type: Literal["classic", "quorum"]
     queue_type: Literal["classic", "quorum"]
     durable: bool
+    allow_drop: bool
+    management_url: str
+    progress: Duration
     handle: Handle

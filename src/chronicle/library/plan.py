@@ -26,13 +26,14 @@ from chronicle.core.policy import (
     parse_on_failure,
 )
 from chronicle.core.queues import QueueType
-from chronicle.engine.job import Bounds, Job, Lifecycle
+from chronicle.engine.job import Bounds, Job, Lifecycle, Limits
 from chronicle.errors import SettingError
 from chronicle.library.options import RunOptions, SubscribeOptions, WhereOptions
 from chronicle.library.values import Values
 from chronicle.settings.run import (
     Where,
     Work,
+    asked,
     check_backoff,
     check_exhausted,
     check_retry,
@@ -46,13 +47,15 @@ from chronicle.settings.shape import check_shape
 from chronicle.telemetry.redaction import KNOWN, passwords_in, secrets_in
 from chronicle.transports.broker import Broker, OptionKind
 from chronicle.transports.catalog import broker_of, brokers, open_transport
-from chronicle.transports.seam import Tls, Transport, refuse_what_it_cannot
+from chronicle.transports.seam import Connector, Tls, Transport, refuse_what_it_cannot
 from chronicle.workers.loader import Syncer, load, look_at
 
 if TYPE_CHECKING:
     from chronicle.core.topology import QueueOptions
 
 MOST_WORKERS: Final = 10_000
+BRAKE: Final = 10  # failures in a row that pause intake, unless told otherwise
+PROGRESS: Final = 60.0  # seconds between two events about it
 WINDOW: Final = 20  # how many unsettled messages a subscription has, unless told otherwise
 SHAPE: Final = (
     "exchange", "routing_key", "ttl", "dead_letter", "dead_letter_exchange", "dead_letter_routing_key",
@@ -86,7 +89,12 @@ def plan_run(place: Place, queue: str, syncer: Any, given: RunOptions) -> Planne
     policy = _policy(values)
     declared = _declared(values, policy, where.broker)
     found = load(work.syncer, work.app_dir) if isinstance(syncer, str) else look_at(syncer, name)
-    return _planned(where, work, policy, declared, found, values)
+    allow_drop = values.flag("allow_drop")
+    brake = values.whole("brake", least=0)
+    limits = Limits(_given(values, "time_limit", 0.0), values.rate("rate"), BRAKE if brake is None else brake)
+    connector = _connector(where, work, policy, declared, values, allow_drop=allow_drop, brake=limits.brake)
+    job, transport = _planned(where, work, policy, _asked(connector, where, values), found, values)
+    return replace(job, limits=limits, progress=_given(values, "progress", PROGRESS)), transport
 
 
 def plan_subscription(
@@ -108,18 +116,19 @@ def plan_subscription(
     _refuse_unhonoured(where.broker, options)
     _refuse_what_settles_nothing(open_transport(connector_of(where, work, policy), where.broker))
     target: Callable[[object], bool] = lambda _message: False  # noqa: E731 - nobody calls it
-    return _planned(where, work, policy, options, look_at(target, "subscribe"), values)
+    # Whoever disables dead letters has said that the broker may drop what fails.
+    connector = _connector(where, work, policy, options, values, allow_drop=True)
+    return _planned(where, work, policy, connector, look_at(target, "subscribe"), values)
 
 
 def _planned(
     where: Where,
     work: Work,
     policy: Policy,
-    declared: QueueOptions | None,
+    connector: Connector,
     syncer: Syncer,
     values: Values,
 ) -> Planned:
-    connector = connector_of(where, work, policy, declare=declared, order=values.text("order") or "")
     transport = open_transport(connector, where.broker)
     bounds = Bounds(
         values.flag("until_empty"),
@@ -139,6 +148,40 @@ def _planned(
         alone=False,
     )
     return job, transport
+
+
+def _connector(
+    where: Where,
+    work: Work,
+    policy: Policy,
+    declared: QueueOptions | None,
+    values: Values,
+    *,
+    allow_drop: bool,
+    brake: int = 0,
+) -> Connector:
+    return connector_of(
+        where,
+        work,
+        policy,
+        declare=declared,
+        order=values.text("order") or "",
+        allow_drop=allow_drop,
+        brake=brake,
+    )
+
+
+def _asked(connector: Connector, where: Where, values: Values) -> Connector:
+    """The connector with what the broker's management says about dead letters, if it is to be asked."""
+    url = values.text("management_url")
+    check = where.broker.dead_letter_check
+    if url is None:
+        return connector
+    if check is None or connector.declare is not None:
+        raise SettingError("management_url has no effect here", "leave it out")
+    KNOWN.add(*passwords_in(url))
+    check.check_url(url, where.url)
+    return asked(connector, where.broker, url)
 
 
 def _where(place: Place, queue: str, values: Values, syncer: str) -> Where:

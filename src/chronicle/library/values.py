@@ -9,12 +9,14 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from chronicle.core.rate_limit import parse_rate
 from chronicle.core.units import LONGEST, parse_duration, parse_size
 from chronicle.errors import SettingError
 
 Member = TypeVar("Member", bound=StrEnum)
+MOST: Final = 1_000_000_000
 
 
 @contextmanager
@@ -54,13 +56,23 @@ class Values:
             return value
         raise _wrong(name, "True or False", value)
 
-    def whole(self, name: str, most: int = 1_000_000_000) -> int | None:
+    def whole(self, name: str, most: int = MOST, least: int = 1) -> int | None:
         value = self._given.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise _wrong(name, f"a whole number from 1 to {most}", value)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise _wrong(name, f"a whole number from {least} to {most}", value)
         return value
+
+    def rate(self, name: str) -> float:
+        value = self._given.get(name, float("inf"))
+        try:
+            rate = parse_rate(value) if isinstance(value, str) else value
+        except ValueError as error:
+            raise _wrong(name, str(error), value) from None
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
+            raise _wrong(name, "a number per second, or a rate such as 600/min", value)
+        return float(rate)
 
     def factor(self, name: str) -> float | None:
         value = self._given.get(name)

@@ -13,11 +13,10 @@ from chronicle.library.plan import names_of, plan_run
 from chronicle.testing import MemoryBroker
 from chronicle_cli.commands.consume import command
 
-# Arguments of their own, and what is about a terminal, files and the management API.
+# Arguments of their own, and what is about a terminal and files.
 THE_COMMANDS_OWN: Final = frozenset(
     {
-        "url", "queue", "syncer", "log_format", "log_level", "live", "capture", "encrypt", "management_url",
-        "allow_drop",
+        "url", "queue", "syncer", "log_format", "log_level", "live", "capture", "encrypt", "bodies_as_json",
     }
 )  # fmt: skip
 PROGRAMS_OWN: Final = frozenset({"handle", "on_event"})
@@ -40,7 +39,12 @@ def test_the_defaults_are_those_of_the_command() -> None:
     """Compared with what click makes of an empty command line."""
     given = command.make_context("consume", ["--queue", "q", "--syncer", "m:f", "--url", "local:q.db"]).params
     job, _ = plan_run(MemoryBroker(), "q", yes, {})
-    bounds, lifecycle = job.bounds, job.lifecycle
+    bounds, lifecycle, limits = job.bounds, job.lifecycle, job.limits
+    assert (limits.time_limit, limits.rate, limits.brake) == (
+        given["time_limit"],
+        float("inf"),
+        given["brake"],
+    )
     assert (job.concurrency, job.prefetch, job.pipeline.schema) == (given["concurrency"], 2, given["schema"])
     assert job.pipeline.max_body == given["max_body"]
     assert (job.policy.on_failure, 0) == given["on_failure"]
@@ -90,6 +94,10 @@ WRONG: Final[list[tuple[dict[str, Any], str]]] = [
     ({"set": {"heartbeat": 5}}, "^set takes a mapping of texts"),
     ({"group": "crm"}, "^group has no effect on the broker in memory"),
     ({"tag": "a\nb"}, "^tag is empty or contains control characters"),
+    ({"rate": "fast"}, "^rate takes a rate such as"),
+    ({"rate": 0}, "^rate takes a number per second"),
+    ({"brake": -1}, "^brake takes a whole number from 0"),
+    ({"management_url": "http://h"}, "^management_url has no effect here"),
     ({"max_body": 0}, "^max_body takes a number of bytes"),
 ]
 
