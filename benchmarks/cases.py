@@ -15,6 +15,7 @@ from typing import Final
 
 from benchmarks.peers import (
     AIO_PIKA,
+    AIO_PIKA_ITERATOR,
     BARE_KAFKA,
     BARE_REDIS,
     CELERY,
@@ -32,6 +33,8 @@ from benchmarks.peers import (
     PIKA_THREADS,
     PROCA,
     SILENT,
+    SUBSCRIBE,
+    SUBSCRIBE_ASYNC,
     UNORDERED,
     Handler,
     Peer,
@@ -102,6 +105,7 @@ PYTHON: Final = (AIO_PIKA, PIKA_THREADS, *FRAMEWORKS)
 ASYNC: Final = (CHRONICLE, PROCA, AIO_PIKA, FASTSTREAM)
 SYNC: Final = (CHRONICLE, PROCA, PIKA_THREADS, DRAMATIQ, CELERY)
 ALL: Final = (CHRONICLE, PROCA, *PYTHON)
+LOOPS: Final = (SUBSCRIBE, SUBSCRIBE_ASYNC)
 REDIS: Final = (CHRONICLE_REDIS, FASTSTREAM_REDIS, BARE_REDIS)
 FASTSTREAM_AT_KAFKA: Final = (FASTSTREAM_KAFKA, FASTSTREAM_KAFKA_FIRST)
 KAFKA: Final = (CHRONICLE_KAFKA, UNORDERED, *FASTSTREAM_AT_KAFKA, BARE_KAFKA)
@@ -264,6 +268,21 @@ CASES: Final = (
         (Point(10, 6_000, (Want(Metric.RATE, REFERENCE, 6),)),),
         sample="action-encrypted.json",
         keys="keys.json",
+    ),
+    Case(
+        "subscribe",
+        "A loop of the program's own that acknowledges every message at once, with a window of twice c.",
+        Handler.SYNC_NOOP,
+        (*LOOPS, AIO_PIKA_ITERATOR),
+        tuple(
+            Point(
+                concurrency,
+                messages,
+                tuple(Want(Metric.RATE, (AIO_PIKA_ITERATOR,), 3, of=ours) for ours in LOOPS),
+            )
+            for concurrency, messages in ((10, 12_000), (50, 20_000))
+        ),
+        repeats=5,
     ),
     Case(
         "startup",

@@ -204,6 +204,16 @@ def chronicle(name: str, *arguments: str, terminal: bool = False) -> Peer:
     return at(Where.RABBITMQ, peer)
 
 
+def subscribe(loop: str) -> Peer:
+    """chronicle from a program, in a loop of this kind."""
+
+    def command(_env: Path, _task: Task) -> list[str]:
+        return [sys.executable, str(SCRIPTS / "chronicle_subscribe.py"), loop]
+
+    peer = Peer(f"chronicle.subscribe, {loop}", Kind.OURS, Installer.HERE, (), command)
+    return at(Where.RABBITMQ, peer)
+
+
 def at(where: Where, peer: Peer) -> Peer:
     """The same chronicle with this broker, and the packages that it needs there."""
     packages = ("chronicle-syncer", *CLIENTS.get(where, ()), "orjson", "pynacl")
@@ -254,10 +264,15 @@ CHRONICLE: Final = chronicle("chronicle", "--log-level", "warning")
 SILENT: Final = chronicle("chronicle, errors only", "--log-level", "error")
 JSON_LINES: Final = chronicle("chronicle, a JSON line each", "--log-level", "info", "--log-format", "json")
 LIVE: Final = chronicle("chronicle, live view", "--live", terminal=True)
+SUBSCRIBE, SUBSCRIBE_ASYNC = subscribe("plain"), subscribe("async")
 PROCA: Final = Peer("@proca/queue", Kind.REFERENCE, Installer.NPM, ("@proca/queue",), _node)
 AIO_PIKA: Final = Peer(
     "aio-pika", Kind.LIBRARY, Installer.PIP, ("aio-pika",), _script("aio_pika_consumer.py"), share=0.5
 )
+AIO_PIKA_ITERATOR: Final = Peer(
+    "aio-pika, its iterator", Kind.LIBRARY, Installer.PIP, ("aio-pika",), _script("aio_pika_iterator.py"),
+    share=0.25,
+)  # fmt: skip
 PIKA_THREADS: Final = Peer(
     "pika + threads", Kind.LIBRARY, Installer.PIP, ("pika",), _script("pika_threads.py"), share=0.5
 )

@@ -13,34 +13,25 @@ from chronicle.core.policy import Policy
 from chronicle.engine.job import Ending, Job
 from chronicle.engine.runner import Runner
 from chronicle.engine.signals import end_process, stop_on_signal
+from chronicle.settings import run as settings
+from chronicle.settings.run import Work, package_of
 from chronicle.telemetry.events import Observer
-from chronicle.telemetry.redaction import KNOWN
 from chronicle.transports.seam import Transport
 from chronicle.workers.loader import Syncer, load
 from chronicle_cli import report
 from chronicle_cli.output import configure_logging, logs_json, make_log, make_observer, shows_live
-from chronicle_cli.settings import Output, Work, package_of
+from chronicle_cli.settings import Output
 
 FLUSHING: Final = 2.0  # seconds
 
 
 def pipeline_of(work: Work, policy: Policy) -> Pipeline:
     """The pipeline for these settings; the key store is read here, before connecting to anything."""
-    keys = None
-    if work.keys:
-        from chronicle.proca.keystore import KeyStore
-        from chronicle_cli.passphrase import PassphraseSource
+    if not work.keys:
+        return settings.pipeline_of(work, policy)
+    from chronicle_cli.passphrase import PassphraseSource
 
-        keys = KeyStore.load(work.keys, PassphraseSource(os.environ).unlock, work.sign_keys)
-        KNOWN.add(*keys.privates())
-    return Pipeline(
-        work.schema,
-        keys,
-        work.require_decryption,
-        work.normalize_events,
-        work.max_body,
-        policy.max_retries,
-    )
+    return settings.pipeline_of(work, policy, PassphraseSource(os.environ).unlock)
 
 
 def load_syncer(work: Work, output: Output) -> Syncer:

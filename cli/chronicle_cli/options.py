@@ -18,6 +18,16 @@ from chronicle.core.backoff import Backoff
 from chronicle.core.pipeline import Schema
 from chronicle.core.policy import OnException, OnExhausted, OnFailure, OnInvalid, Policy
 from chronicle.engine.job import Bounds, Lifecycle
+from chronicle.settings.run import (
+    Where,
+    Work,
+    check_backoff,
+    check_exhausted,
+    check_retry,
+    check_where,
+    check_work,
+    consumer_tag,
+)
 from chronicle.telemetry.redaction import KNOWN, passwords_in, secrets_in
 from chronicle.transports.catalog import broker_of, usual_url
 from chronicle.transports.seam import Tls
@@ -40,18 +50,7 @@ from chronicle_cli.params import (
     WORKERS,
     OneOf,
 )
-from chronicle_cli.settings import (
-    LogFormat,
-    Output,
-    Where,
-    Work,
-    check_backoff,
-    check_exhausted,
-    check_retry,
-    check_where,
-    check_work,
-    consumer_tag,
-)
+from chronicle_cli.settings import LogFormat, Output
 
 
 def _choice(

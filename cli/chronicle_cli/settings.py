@@ -1,32 +1,11 @@
-"""The checked settings of a run, and the rules between options. No click here.
-
-Rule 1: a function takes plain values and returns a frozen result or raises SettingError; it prints nothing.
-Rule 2: what is unusual but allowed becomes a line in `warnings`.
-Rule 3: no error and no warning repeats a URL, a password or the content of a file.
-"""
+"""How a run is shown: what the command line adds to the settings that programs have, too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import PurePath
-from typing import Any, Final
 
-from chronicle.core.backoff import Backoff
-from chronicle.core.body import MAX_BODY
-from chronicle.core.pipeline import Schema
-from chronicle.core.policy import OnExhausted, OnFailure, Policy
-from chronicle.core.queues import MAX_NAME, SHORTEST
-from chronicle.errors import SettingError
-from chronicle.transports.broker import Broker
-from chronicle.transports.catalog import broker_of, scheme_of
-from chronicle.transports.seam import Connector, Tls
-from chronicle.workers.loader import is_file
 from chronicle_cli.log_levels import LogLevels
-
-LONGEST_WAIT: Final = 49 * 86400.0  # seconds; RabbitMQ counts a TTL's milliseconds in 32 bits
-MAX_PREFETCH: Final = 65535  # AMQP's maximum; zero would mean no limit
 
 
 class LogFormat(StrEnum):
@@ -38,42 +17,6 @@ class LogFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """Which queue, and how to reach it. `tag` is the whole consumer tag."""
-
-    url: str = field(repr=False)
-    queue: str
-    broker: Broker
-    tls: Tls = field(default_factory=Tls)
-    tag: str = "chronicle"
-    extras: Mapping[str, str] = field(default_factory=dict, repr=False)
-    choices: Mapping[str, Any] = field(default_factory=dict, repr=False)  # of the broker's own options
-    prefetch: int | None = None  # what the URL or --set gives as the default (R-000-47)
-    warnings: tuple[str, ...] = ()
-    notice: str = ""
-
-    def connector(self, prefetch: int = 1) -> Connector:
-        return Connector(self.url, self.queue, prefetch, self.tag, self.tls, self.extras, self.choices)
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What runs over the messages. `keys` is a file, or the key store itself as JSON."""
-
-    syncer: str
-    app_dir: str = "."
-    concurrency: int = 1
-    prefetch: int = 2
-    schema: Schema = Schema.PROCA
-    keys: str | None = field(default=None, repr=False)
-    sign_keys: tuple[str, ...] = ()
-    require_decryption: bool = False
-    normalize_events: bool = False
-    max_body: int = MAX_BODY
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Output:
     """How a run is shown; `live` is None if it was not set."""
 
@@ -81,138 +24,3 @@ class Output:
     log_levels: LogLevels = field(default_factory=LogLevels)
     live: bool | None = None
     progress: float = 0.0  # seconds between two lines about it; 0: none
-
-
-def check_where(
-    url: str,
-    queue: str,
-    *,
-    tls: Tls | None = None,
-    tag: str = "chronicle",
-    extras: Mapping[str, str] | None = None,
-    choices: Mapping[str, Any] | None = None,
-) -> Where:
-    """Which queue is meant, after checking every rule about URLs, names and certificates."""
-    tls, extras, choices = tls or Tls(), dict(extras or {}), dict(choices or {})
-    check_name("--queue", queue)
-    check_name("--tag", tag)
-    broker = broker_of(url)
-    check_tls(scheme_of(url), broker, tls)
-    if extras and not broker.settings:
-        raise SettingError(f"--set has no effect on {broker.title}", "leave it out")
-    facts = broker.check_url(url, extras, choices)
-    return Where(url, queue, broker, tls, tag, extras, choices, facts.prefetch, facts.warnings)
-
-
-def check_name(option: str, name: str) -> None:
-    """Check that a broker can hold this name and a log can print it."""
-    if not name or not name.isprintable():
-        raise SettingError(f"{option} is empty or contains control characters", f"give {option} a plain name")
-    if len(name.encode("utf-8", "replace")) > MAX_NAME:
-        raise SettingError(f"{option} is longer than {MAX_NAME} bytes", "choose a shorter name")
-
-
-def check_tls(scheme: str, broker: Broker, tls: Tls) -> None:
-    """Allow certificates only where they are used, and a key only with its certificate."""
-    if tls.key and not tls.cert:
-        raise SettingError("--tls-key without --tls-cert", "a key is useless without its certificate")
-    if scheme not in broker.secure_schemes and (tls.ca or tls.cert):
-        secure = " or ".join(f"{name}://" for name in broker.secure_schemes)
-        raise SettingError(
-            f"--tls-ca and --tls-cert have no effect on {scheme}",
-            f"write {secure} to connect with TLS" if secure else "leave them out",
-        )
-
-
-def check_work(
-    syncer: str,
-    *,
-    app_dir: str = ".",
-    concurrency: int = 1,
-    prefetch: int | None = None,
-    connector_prefetch: int | None = None,
-    schema: Schema = Schema.PROCA,
-    keys: str | None = None,
-    sign_keys: tuple[str, ...] = (),
-    require_decryption: bool = False,
-    normalize_events: bool = False,
-    max_body: int = MAX_BODY,
-) -> Work:
-    """What runs over the messages, after checking the rules between these options (D-8, D-20)."""
-    if schema is not Schema.PROCA and (keys or normalize_events):
-        option = "--keys" if keys else "--normalize-events"
-        raise SettingError(f"{option} has no effect with --schema {schema}", "it belongs to --schema proca")
-    if sign_keys and not keys:
-        raise SettingError("--sign-key has no effect without --keys", "name the key store with --keys FILE")
-    if prefetch is not None and prefetch > MAX_PREFETCH:
-        raise SettingError(
-            f"--prefetch takes at most {MAX_PREFETCH}", "no broker delivers more to one consumer"
-        )
-    held = prefetch or connector_prefetch or min(2 * concurrency, MAX_PREFETCH)
-    warnings: tuple[str, ...] = ()
-    if held < min(concurrency, MAX_PREFETCH):
-        warnings = (f"with a prefetch of {held}, only {held} of {concurrency} workers can be busy",)
-    return Work(
-        syncer,
-        app_dir,
-        concurrency,
-        held,
-        schema,
-        keys,
-        sign_keys,
-        require_decryption,
-        normalize_events,
-        max_body,
-        warnings,
-    )
-
-
-def check_exhausted(policy: Policy, on_exhausted: OnExhausted | None) -> None:
-    """`--on-exhausted` needs a limit; without one it would silently do nothing."""
-    if on_exhausted is not None and policy.max_retries is None:
-        raise SettingError("--on-exhausted without --max-retries", "set the limit with --max-retries N")
-
-
-def check_retry(policy: Policy, tries: int, delays: tuple[float, ...] | None) -> Policy:
-    """The policy with `retry:N` and the delays between the tries (D-2)."""
-    if policy.on_failure is not OnFailure.RETRY:
-        if delays is not None:
-            raise SettingError(
-                "--retry-delay without --on-failure retry:N", "say how many tries there are, such as retry:5"
-            )
-        return policy
-    if delays is not None and not all(SHORTEST <= delay <= LONGEST_WAIT for delay in delays):
-        raise SettingError("--retry-delay takes from 1ms to 49d", "no broker delays a message for longer")
-    return replace(policy, max_attempts=tries, retry_delays=delays or policy.retry_delays)
-
-
-def check_backoff(
-    usual: Backoff, initial: float | None, maximum: float | None, multiplier: float | None
-) -> Backoff | None:
-    """The wait between reconnects; None if nothing was set, and the transport's `usual` one applies (D-6)."""
-    if initial is None and maximum is None and multiplier is None:
-        return None
-    # A first wait longer than the default maximum should not need a second option, nor the reverse.
-    backoff = Backoff(
-        min(usual.initial, maximum or usual.initial) if initial is None else initial,
-        max(usual.maximum, initial or 0.0) if maximum is None else maximum,
-        usual.multiplier if multiplier is None else multiplier,
-    )
-    if backoff.initial > backoff.maximum:
-        raise SettingError(
-            "--reconnect-initial is longer than --reconnect-max",
-            "make it shorter: the wait grows from one to the other",
-        )
-    return backoff
-
-
-def consumer_tag(hostname: str, tag: str | None, syncer: str | None = None) -> str:
-    """R-004-8: `<hostname>.<tag or package>`, so that the broker's own tools show who consumes."""
-    return f"{hostname}.{tag or package_of(syncer or '') or 'chronicle'}"
-
-
-def package_of(syncer: str) -> str:
-    """The top-level package of `module:name`, or the name of the file; empty when it makes no tag."""
-    place = syncer.rpartition(":")[0]
-    name = PurePath(place).stem if is_file(place) else place.partition(".")[0]
-    return name if name.isprintable() else ""

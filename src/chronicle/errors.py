@@ -18,6 +18,10 @@
     │   ├── InvalidMessage         not JSON, too large, unknown schema
     │   └── CannotDecrypt          its personal data cannot be opened
     │       └── UnknownSigner      …because a key sealed it that is not pinned
+    ├── SettleError            a program settles a message that it cannot settle
+    │   ├── AlreadySettled         …because it has settled it
+    │   └── MessageGone            …because the broker has it back
+    ├── SubscriptionFailed     a subscription ended before its time
     └── Ask                    a syncer asks for a verdict by raising                 a verdict
         ├── Retry
         ├── DeadLetter
@@ -108,6 +112,22 @@ class CannotDecrypt(MessageError):
 
 class UnknownSigner(CannotDecrypt):
     """It was sealed with a key that is not one of the pinned ones."""
+
+
+class SettleError(ChronicleError):
+    """A message cannot be settled."""
+
+
+class AlreadySettled(SettleError):
+    """It was settled before: one `ack`, `nack` or `reject` is all there is."""
+
+
+class MessageGone(SettleError):
+    """Its connection is gone, or its subscription was left: it goes to whoever asks the broker next."""
+
+
+class SubscriptionFailed(ChronicleError):
+    """There are no more messages, and not because anybody wanted it."""
 
 
 class Ask(ChronicleError):

@@ -9,6 +9,13 @@
 Bytes are taken as they are, anything else becomes JSON. A failing message gets its second try and ends in
 `dead_letters`, as it would in production. What the syncer's constructor, `__enter__` or `__exit__` raises is
 raised here, as it is.
+
+`MemoryBroker` stands in for the URL of a program that uses `run` or `subscribe`:
+
+    broker = MemoryBroker()
+    broker.publish("orders", {"id": 1})
+    with subscribe(broker, "orders", RoutingKey("orders", Order), until_empty=True) as orders:
+        ...
 """
 
 from __future__ import annotations
@@ -16,24 +23,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
-from chronicle.core.delivery import Delivery
+from chronicle.core.delivery import Delivery, Envelope
 from chronicle.core.outcome import Fatal, Outcome
 from chronicle.core.pipeline import Pipeline, Schema
 from chronicle.core.policy import OnException, OnInvalid, Policy, parse_on_failure
 from chronicle.core.settlement import Settlement
 from chronicle.engine.job import Bounds, Job
 from chronicle.engine.runner import Runner
-from chronicle.errors import SyncerError
+from chronicle.errors import SettingError, SyncerError
 from chronicle.telemetry.events import Silent
 from chronicle.telemetry.redaction.traces import their_part
+from chronicle.transports.broker import Broker, UrlFacts
 from chronicle.transports.memory import MemoryTransport
+from chronicle.transports.memory_broker import MemoryQueue, QueueTransport
 from chronicle.workers.loader import look_at
 
-__all__ = ["DeadLettered", "Result", "run_syncer"]
+__all__ = ["DeadLettered", "MemoryBroker", "Result", "run_syncer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +162,63 @@ def _refuse_a_single(messages: object) -> None:
 
 def _body(message: Any) -> bytes:
     return message if isinstance(message, bytes) else orjson.dumps(message)
+
+
+class MemoryBroker:
+    """Queues in memory, in place of a URL: `subscribe(broker, …)`, `run(broker, …)`.
+
+    A queue is there as soon as somebody names it, and has whatever exchange, TTL and dead letters it is
+    declared with: messages are published to the queue itself. Further tries come at once, unless `delays`.
+    """
+
+    def __init__(self, *, delays: bool = False) -> None:
+        self._delays = delays
+        self._queues: dict[str, MemoryQueue] = {}
+
+    def publish(self, queue: str, *messages: Any, headers: Mapping[str, Any] | None = None) -> None:
+        """Put messages on a queue: bytes as they are, anything else as JSON."""
+        envelope = Envelope(dict(headers or {}))
+        self._queue(queue).put(
+            [
+                Delivery(_body(message), queue=queue, transport="memory", envelope=envelope)
+                for message in messages
+            ]
+        )
+
+    def waiting(self, queue: str) -> int:
+        """How many messages wait in a queue; what a consumer holds is not counted."""
+        return len(self._queue(queue))
+
+    def dead_letters(self, queue: str) -> tuple[DeadLettered, ...]:
+        """What has died in a queue, and why, in that order."""
+        return tuple(
+            DeadLettered(letter.delivery.body, letter.verdict.reason) for letter in self._queue(queue).dead
+        )
+
+    def cut(self, queue: str) -> int:
+        """Break the connection of everybody who consumes this queue; how many there were."""
+        return self._queue(queue).cut()
+
+    @property
+    def record(self) -> Broker:
+        """What chronicle asks a broker for."""
+        return Broker(
+            title="the broker in memory",
+            schemes=("memory",),
+            example="",
+            states={},
+            check_url=lambda _url, _settings, _choices: UrlFacts(),
+            transport=lambda connector: QueueTransport(self._queue(connector.queue)),
+            publisher=_only_consumed,
+            reader=_only_consumed,
+            has_queue=lambda _connector, _stopping: True,
+            plan=_only_consumed,
+            declare=_only_consumed,
+        )
+
+    def _queue(self, name: str) -> MemoryQueue:
+        return self._queues.setdefault(name, MemoryQueue(delays=self._delays))
+
+
+def _only_consumed(*_: object) -> NoReturn:
+    raise SettingError("the broker in memory is only consumed", "publish to it with its own publish")

@@ -8,7 +8,9 @@
 
 `plan` returns what would be created, without a broker. `policy_of` is the engine's policy for failed messages
 of such a queue: with MaxAttempts (five, unless `retry` says otherwise) they wait for their next try in the
-retry queues of the same plan; with `retry=None` they are dead-lettered at once, without retry queues.
+retry queues of the same plan; with `RetryPolicy.NONE` they are dead-lettered at once, without retry queues.
+
+`chronicle.subscribe` declares and consumes in one step.
 """
 
 from __future__ import annotations

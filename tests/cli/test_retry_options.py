@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from chronicle.core.policy import OnFailure, Policy
 from chronicle.errors import SettingError
+from chronicle.settings.run import check_retry
 from chronicle_cli import options
-from chronicle_cli.settings import check_retry
 
 
 @click.command

@@ -8,14 +8,14 @@ from chronicle.core.backoff import Backoff
 from chronicle.core.pipeline import Schema
 from chronicle.core.policy import OnExhausted, Policy
 from chronicle.errors import SettingError
-from chronicle.transports.seam import Tls
-from chronicle_cli.settings import (
+from chronicle.settings.run import (
     check_backoff,
     check_exhausted,
     check_where,
     check_work,
     consumer_tag,
 )
+from chronicle.transports.seam import Tls
 
 SECRET = "hunter22"
 

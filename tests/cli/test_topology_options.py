@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from chronicle.errors import SettingError
+from chronicle.settings.shape import check_shape
 from chronicle.topology import Disabled, Enabled, QueueOptions, QueueType, plan
 from chronicle.transports.catalog import broker_of
-from chronicle_cli.topology_options import check_shape
 from support.cli import run
 
 LOCAL = broker_of("local:x.db")

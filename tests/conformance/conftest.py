@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from chronicle.transports.seam import Transport
-from conformance.harness import Broker, InLanes, LocalBroker, MemoryBroker, opened
+from conformance.harness import Broker, InLanes, LocalBroker, MemoryBroker, ProgramsBroker, opened
 from conformance.kafka import KafkaBroker
 from conformance.rabbitmq import RabbitBroker
 from conformance.redis import CursorBroker, RedisBroker, in_cluster, one_server, with_sentinels, with_tls
@@ -28,6 +28,7 @@ BROKERS: Final[Mapping[str, Callable[[pytest.FixtureRequest, Path], Broker]]] = 
     "local": lambda request, folder: LocalBroker(folder),
     "local-lanes": lambda request, folder: InLanes(LocalBroker(folder)),
     "memory": lambda request, folder: MemoryBroker(),
+    "memory-broker": lambda request, folder: ProgramsBroker(),
     "memory-lanes": lambda request, folder: InLanes(MemoryBroker()),
     "rabbitmq-classic": lambda request, folder: rabbitmq(request, quorum=False),
     "rabbitmq-quorum": lambda request, folder: rabbitmq(request, quorum=True),

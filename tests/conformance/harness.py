@@ -9,8 +9,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
+from chronicle import testing
 from chronicle.core.delivery import Delivery
 from chronicle.core.order import parse_order
 from chronicle.core.outcome import Action, Synced, Verdict
@@ -20,6 +21,7 @@ from chronicle.transports.lanes import Lanes
 from chronicle.transports.local.consumer import LocalTransport
 from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.memory import MemoryTransport
+from chronicle.transports.memory_broker import QueueTransport
 from chronicle.transports.seam import Closing, Connector, Outgoing, Transport
 from support.waiting import wait_for
 
@@ -124,6 +126,33 @@ class MemoryBroker:
 
     def dead_letters(self, queue: str) -> list[bytes]:
         return self._dead[queue]
+
+
+class ProgramsBroker:
+    """The broker in memory that `chronicle.testing` has for programs."""
+
+    live = True
+    shares = True
+    misses_queues = False
+    reconnects = False
+
+    def __init__(self) -> None:
+        self._broker = testing.MemoryBroker(delays=True)
+
+    def new_queue(self, *, ordered: bool = False) -> str:
+        return f"test.{secrets.token_hex(4)}"
+
+    def make_transport(self, queue: str, prefetch: int = 10) -> Transport:
+        return self._broker.record.transport(Connector("", queue, prefetch))
+
+    def publish(self, queue: str, bodies: Sequence[bytes]) -> None:
+        self._broker.publish(queue, *bodies)
+
+    def dead_letters(self, queue: str) -> list[bytes]:
+        return [letter.body for letter in self._broker.dead_letters(queue)]
+
+    def lose_connection(self, transport: Transport) -> None:
+        cast(QueueTransport, transport).cut()
 
 
 class InLanes:

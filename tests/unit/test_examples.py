@@ -80,7 +80,7 @@ def test_the_tests_of_the_syncers_page() -> None:
         del sys.modules["my_crm"]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/syncers.md", "docs/messages.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/syncers.md", "docs/messages.md", "docs/library.md"])
 def test_every_example_is_python(page: str) -> None:
     for block in blocks(page):
         compile(block, page, "exec")

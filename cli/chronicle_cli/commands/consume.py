@@ -9,14 +9,12 @@ from dataclasses import replace
 import click
 
 from chronicle.core.body import MAX_BODY
-from chronicle.core.deadletters.prospect import LetterTerms
-from chronicle.core.policy import OnFailure
 from chronicle.engine.job import Exit, Job
 from chronicle.errors import SettingError
+from chronicle.settings.run import asked, connector_of
 from chronicle.telemetry.events import Observer
-from chronicle.transports.broker import Broker
 from chronicle.transports.catalog import open_transport
-from chronicle.transports.seam import Connector, Transport, needed_by, refuse_what_it_cannot
+from chronicle.transports.seam import Transport, refuse_what_it_cannot
 from chronicle_cli import limit_options, options, report, topology_options
 from chronicle_cli.broker_options import own_options
 from chronicle_cli.foreground import load_syncer, observe, pipeline_of, progress_of, run
@@ -73,15 +71,14 @@ def command(ctx: click.Context, /, **_: object) -> int:
 
     output = options.output_of(ctx)
     syncer = load_syncer(work, output)
-    delays = policy.retry_delays if policy.on_failure is OnFailure.RETRY else ()
-    connector = replace(
-        where.connector(work.prefetch),
+    connector = connector_of(
+        where,
+        work,
+        policy,
         declare=declared,
-        retry_delays=delays,
-        max_body=work.max_body,
-        letters=LetterTerms(allow_drop=ctx.params["allow_drop"], needed_by=needed_by(policy)),
-        widens=ctx.params["brake"] > 0,
         order=ctx.params["order"] or "",
+        allow_drop=ctx.params["allow_drop"],
+        brake=ctx.params["brake"],
     )
     connector = asked(connector, where.broker, ctx.params["management_url"])
     transport = open_transport(connector)
@@ -100,16 +97,6 @@ def command(ctx: click.Context, /, **_: object) -> int:
     )
     observer = observe(output, where.queue, syncer, transport, ends=bounds.until_empty)
     return captured(ctx, job, transport, observer)
-
-
-def asked(connector: Connector, broker: Broker, management_url: str | None) -> Connector:
-    """The connector with what the broker's management says about dead letters, if it can be asked (RB8)."""
-    check = broker.dead_letter_check
-    if check is None or not management_url or connector.declare is not None:
-        return connector
-    return replace(
-        connector, letters=replace(connector.letters, prospect=check.ask(connector, management_url))
-    )
 
 
 def captured(ctx: click.Context, job: Job, transport: Transport, observer: Observer) -> int:

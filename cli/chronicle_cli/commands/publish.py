@@ -35,6 +35,7 @@ from chronicle.errors import (
     OperatorError,
     SettingError,
 )
+from chronicle.settings.run import Where
 from chronicle_cli import completion, options, report
 from chronicle_cli.broker_options import own_options
 from chronicle_cli.help import Command, Group, option
@@ -42,7 +43,6 @@ from chronicle_cli.log_levels import quiet_clients
 from chronicle_cli.params import POSITIVE, OneOf
 from chronicle_cli.passphrase import PassphraseSource
 from chronicle_cli.progress import progress
-from chronicle_cli.settings import Where
 
 SCHEMA: Final = OneOf(Schema)
 EXAMPLES: Final = """

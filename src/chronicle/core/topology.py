@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from chronicle.core.policy import RETRY_DELAYS
 from chronicle.core.queues import MAX_NAME, SHORTEST, QueueType, dead_letter_queue
@@ -46,8 +46,15 @@ class Disabled:
 DeadLetterPolicy: TypeAlias = Enabled | Disabled
 
 
+class RetryPolicy:
+    """What a failed message gets: MaxAttempts, or no further try."""
+
+    __slots__ = ()
+    NONE: ClassVar[None] = None  # it is dead-lettered at once
+
+
 @dataclass(frozen=True, slots=True)
-class MaxAttempts:
+class MaxAttempts(RetryPolicy):
     """This many tries, then dead-letter; each delay between them has its own retry queue."""
 
     attempts: int = 5
@@ -59,9 +66,6 @@ class MaxAttempts:
         if not self.delays:
             raise ValueError("MaxAttempts takes at least one delay")
         _check_spans(self.delays)
-
-
-RetryPolicy: TypeAlias = MaxAttempts | None
 
 
 def _check_spans(spans: tuple[float, ...]) -> None:
@@ -76,7 +80,7 @@ class QueueOptions:
     exchange: str = DEFAULT_EXCHANGE  # the main exchange; the default one needs no binding
     routing_key: str = ""  # of the main binding; empty: the queue's name
     ttl: float | None = None  # seconds
-    retry: RetryPolicy = field(default_factory=MaxAttempts)  # None: a failure is dead-lettered at once
+    retry: MaxAttempts | None = field(default_factory=MaxAttempts)  # None is RetryPolicy.NONE
     dead_letter: DeadLetterPolicy = field(default_factory=Enabled)
     queue_type: QueueType = QueueType.CLASSIC
     durable: bool = True  # the main queue survives a restart of the broker; what it needs always does

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from chronicle.core.backoff import Backoff
 from chronicle.core.pipeline import Pipeline
@@ -16,6 +16,9 @@ from chronicle.workers.base import make_workers
 from chronicle.workers.loader import Syncer
 from chronicle.workers.mailbox import Mailbox
 from chronicle.workers.turns import TurnTaking
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 
 class Exit(IntEnum):
@@ -87,12 +90,25 @@ class Job:
     limits: Limits = field(default_factory=Limits)
     objection: Callable[[Ending], Objection | None] = no_objection  # asked at a good end
     progress: float = 0.0  # seconds between two lines about it (progress.py); 0: none, and no look at depths
+    alone: bool = True  # the process is there for this run: its threads may be tuned and watched
+    loop: AbstractEventLoop | None = None  # where an async syncer is to run; None: on a loop of its own
+    make: Callable[[Mailbox], TurnTaking] | None = None  # other workers than those the syncer needs
 
 
 def workers_for(job: Job, mailbox: Mailbox) -> TurnTaking:
     """The workers this job needs."""
-    limit = job.limits.time_limit
-    return make_workers(job.syncer, job.pipeline, job.policy, job.concurrency, mailbox, limit)
+    if job.make is not None:
+        return job.make(mailbox)
+    return make_workers(
+        job.syncer,
+        job.pipeline,
+        job.policy,
+        job.concurrency,
+        mailbox,
+        job.limits.time_limit,
+        alone=job.alone,
+        loop=job.loop,
+    )
 
 
 @dataclass(frozen=True, slots=True)

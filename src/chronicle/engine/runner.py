@@ -98,7 +98,7 @@ class Runner:
 
     def _loop(self) -> None:
         try:
-            with watch_other_threads(self._mailbox):
+            with watch_other_threads(self._mailbox, wanted=self._job.alone):
                 while not self._shutdown.over:
                     self._step()
         finally:

@@ -1,5 +1,7 @@
 """Signals: the first asks for a drain, or interrupts what has none; the second ends the process.
 
+In a program that is more than this run, the second is the program's own affair.
+
 Rule 1: a handler sets a flag and wakes the pump, nothing else (X5); the second one does not return.
 Rule 2: the last words are printed by a separate thread and waited for only briefly: whatever they are
         written to, the process ends.
@@ -85,3 +87,27 @@ def stop_on_signal(stop: Callable[[str], None], last_words: Callable[[], None]) 
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def first_signal(stop: Callable[[str], None]) -> Iterator[None]:
+    """Call `stop` at the first of these signals; from then on, the program's own handlers are back."""
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        restore()
+        stop(signal.Signals(number).name)
+
+    def restore() -> None:
+        for number, handler in before.items():
+            if signal.getsignal(number) is handle:  # and not one that the program has set meanwhile
+                signal.signal(number, handler)
+
+    # None is a handler that was not set by Python, and cannot be set again.
+    known = {number: signal.getsignal(number) for number in STOPPING}
+    before = {number: handler for number, handler in known.items() if handler not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        restore()

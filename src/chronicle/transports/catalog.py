@@ -57,9 +57,12 @@ def broker_of(url: str) -> Broker:
     return next(broker for broker in brokers() if scheme in broker.schemes)
 
 
-def open_transport(connector: Connector) -> Transport:
-    """The transport for this URL, not yet connected; in lanes, if an order is wanted."""
-    broker = broker_of(connector.url)
+def open_transport(connector: Connector, broker: Broker | None = None) -> Transport:
+    """The transport for this URL, not yet connected; in lanes, if an order is wanted.
+
+    A `broker` that is in nobody's catalog has no URL.
+    """
+    broker = broker or broker_of(connector.url)
     lane_of = lanes_by(broker, connector.order)
     transport = broker.transport(connector)
     if lane_of is None and transport.promises.requeues:

@@ -7,7 +7,7 @@ Rule 2: at most `concurrency` syncers run at any time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.pipeline import Pipeline, Schema
@@ -19,6 +19,9 @@ from chronicle.workers.mailbox import Mailbox
 from chronicle.workers.pump_loan import Turn
 from chronicle.workers.slot import Slot
 from chronicle.workers.turns import TurnTaking
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 
 class Workers(Protocol):
@@ -56,9 +59,15 @@ def make_workers(
     concurrency: int,
     mailbox: Mailbox,
     time_limit: float = 0.0,
+    *,
+    alone: bool = True,
+    loop: AbstractEventLoop | None = None,
 ) -> TurnTaking:
-    """The workers this syncer needs."""
-    workers = _workers(syncer, pipeline, policy, concurrency, mailbox, time_limit)
+    """The workers this syncer needs; they tune the process only if it is there for them alone.
+
+    An async syncer has a loop of its own, unless it is to run on this one.
+    """
+    workers = _workers(syncer, pipeline, policy, concurrency, mailbox, time_limit, alone, loop)
     return TurnTaking(workers, mailbox, turns=concurrency > 1 and pipeline.schema is not Schema.RAW)
 
 
@@ -69,6 +78,8 @@ def _workers(
     concurrency: int,
     mailbox: Mailbox,
     time_limit: float,
+    alone: bool,
+    loop: AbstractEventLoop | None,
 ) -> Workers:
 
     def handler(call: Callable[..., Any]) -> Handler:
@@ -85,7 +96,7 @@ def _workers(
     if syncer.is_async:
         from chronicle.workers.tasks import TaskWorkers  # asyncio is slow to import
 
-        return TaskWorkers(syncer, handler, concurrency, mailbox)
+        return TaskWorkers(syncer, handler, concurrency, mailbox, loop)
     from chronicle.workers.threads import ThreadWorkers  # and nobody needs both
 
-    return ThreadWorkers(syncer, handler, concurrency, mailbox)
+    return ThreadWorkers(syncer, handler, concurrency, mailbox, alone=alone)

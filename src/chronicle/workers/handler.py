@@ -50,9 +50,9 @@ class Handler:
     def run(self, delivery: Delivery) -> Settlement:
         """Handle a delivery with a syncer that is a plain function."""
         started = perf_counter()
-        prepared = self._prepare(delivery)
+        prepared = self.prepare(delivery)
         if not isinstance(prepared, Prepared):
-            return self._settlement(delivery, prepared, started)
+            return self.settlement(delivery, prepared, started)
         ticket = begin(delivery, prepared.action_id)
         try:
             if self._takes_delivery:
@@ -60,16 +60,16 @@ class Handler:
             else:
                 outcome = judge(self._call(prepared.message))
         except BaseException as error:
-            outcome = self._raised(error, prepared.message, delivery)
+            outcome = self.raised(error, prepared.message, delivery)
         end(ticket)
-        return self._settlement(delivery, outcome, started, prepared)
+        return self.settlement(delivery, outcome, started, prepared)
 
     async def run_async(self, delivery: Delivery) -> Settlement:
         """Handle a delivery with a syncer that is a coroutine function."""
         started = perf_counter()
-        prepared = self._prepare(delivery)
+        prepared = self.prepare(delivery)
         if not isinstance(prepared, Prepared):
-            return self._settlement(delivery, prepared, started)
+            return self.settlement(delivery, prepared, started)
         ticket = begin(delivery, prepared.action_id)
         try:
             if self._takes_delivery:
@@ -77,11 +77,12 @@ class Handler:
             else:
                 outcome = judge(await self._call(prepared.message))
         except BaseException as error:
-            outcome = self._raised(error, prepared.message, delivery)
+            outcome = self.raised(error, prepared.message, delivery)
         end(ticket)
-        return self._settlement(delivery, outcome, started, prepared)
+        return self.settlement(delivery, outcome, started, prepared)
 
-    def _prepare(self, delivery: Delivery) -> Prepared | Outcome:
+    def prepare(self, delivery: Delivery) -> Prepared | Outcome:
+        """The message for the syncer, or why there is none."""
         if delivery.lease is not None and not delivery.lease.begin():
             return REVOKED
         try:
@@ -95,7 +96,8 @@ class Handler:
                 f"chronicle failed on this message: {name_of(type(error))}", trace_of(error, delivery.body)
             )
 
-    def _raised(self, error: BaseException, message: Any, delivery: Delivery) -> Outcome:
+    def raised(self, error: BaseException, message: Any, delivery: Delivery) -> Outcome:
+        """What an exception about a message means."""
         known = self._known(message, delivery)
         if isinstance(error, Ask):
             return Asked(error, words_of(error, known))
@@ -130,9 +132,10 @@ class Handler:
         # chronicle itself wrote about an earlier try is no secret: the same reason again must be readable.
         return {**before, "\udc00": [undead(delivery.headers), delivery.properties, *now]}
 
-    def _settlement(
+    def settlement(
         self, delivery: Delivery, outcome: Outcome, started: float, prepared: Prepared | None = None
     ) -> Settlement:
+        """What becomes of a delivery with this outcome."""
         settlement = Settlement(delivery, outcome, decide(outcome, delivery, self._policy))
         settlement.seconds = perf_counter() - started
         if prepared is not None:

@@ -28,14 +28,19 @@ class Mailbox:
     def put(self, settlement: Settlement) -> None:
         # Append first, check second; the pump marks itself asleep first, checks second: one of them notices.
         self._done.append(settlement)
-        self._rouse()
+        self.rouse()
+
+    def put_quietly(self, settlement: Settlement) -> None:
+        """For the pump's next turn, whenever that is."""
+        self._done.append(settlement)
 
     def put_crash(self, error: BaseException) -> None:
         """A thread or task that the user's code started has died (R-004-3)."""
         self.crash = error
-        self._rouse()
+        self.rouse()
 
-    def _rouse(self) -> None:
+    def rouse(self) -> None:
+        """Wake the pump, if it sleeps."""
         if self.pump_sleeps:
             self.pump_sleeps = False
             self.wake()
@@ -65,8 +70,14 @@ def emptied(waiting: deque[Delivery]) -> list[Delivery]:
 
 
 @contextmanager
-def watch_other_threads(mailbox: Mailbox) -> Iterator[None]:
-    """Let an exception in a thread the user's code started end the run (R-004-3)."""
+def watch_other_threads(mailbox: Mailbox, *, wanted: bool = True) -> Iterator[None]:
+    """Let an exception in a thread the user's code started end the run (R-004-3).
+
+    In a program that is there for more than this run it is not wanted: nobody knows whose thread it was.
+    """
+    if not wanted:
+        yield
+        return
     before = threading.excepthook
 
     def hook(args: threading.ExceptHookArgs) -> None:

@@ -1,7 +1,8 @@
 """Tasks on one event loop, for a syncer that is a coroutine function.
 
 Rule 1: the loop has its own thread, so a call that blocks it stops other syncers at worst and never the
-        heartbeats (RB5).
+        heartbeats (RB5). On a program's own loop the tasks are guests: they start and end there, touch
+        nothing else on it, and are not given the pump.
 Rule 2: the tasks live as long as the run and take from one deque; they wake one another in a chain, as
         threads do.
 Rule 3: the loop never dies silently: whatever ends it, the pump is notified.
@@ -43,6 +44,7 @@ class TaskWorkers:
         handler: Callable[[Callable[..., Any]], Handler],
         concurrency: int,
         mailbox: Mailbox,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._syncer = syncer
         self._handler = handler
@@ -52,9 +54,11 @@ class TaskWorkers:
         self._idle: deque[asyncio.Future[None]] = deque()
         self._kicked = False
         self._waking = False  # a worker was woken and is not running yet
-        self._loop = new_loop()
-        self._thread = threading.Thread(target=self._run_loop, name="syncer-loop", daemon=True)
+        self._is_guest = loop is not None
+        self._loop = loop or new_loop()
+        self._thread = 0  # where the loop runs
         self._ready = threading.Event()
+        self._ended = threading.Event()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._problem: BaseException | None = None
         self._answers = True  # as far as is known, nothing blocks the loop
@@ -63,7 +67,10 @@ class TaskWorkers:
         self._context = Context()  # what every call starts with
 
     def start(self) -> None:
-        self._thread.start()
+        if self._is_guest:
+            self._call(self._visit)
+        else:
+            threading.Thread(target=self._run_loop, name="syncer-loop", daemon=True).start()
         self._ready.wait()
         if self._problem is not None:
             raise self._problem
@@ -72,7 +79,7 @@ class TaskWorkers:
         self._waiting.extend(batch)
         if not self._idle or self._kicked:
             return
-        if threading.get_ident() == self._thread.ident:  # the pump is here
+        if threading.get_ident() == self._thread:  # the pump is here
             self._wake_one()
         else:
             self._kicked = True
@@ -82,7 +89,7 @@ class TaskWorkers:
         return emptied(self._waiting)
 
     def can_borrow(self) -> bool:
-        return self._answers
+        return self._answers and not self._is_guest
 
     def borrow(self, turn: Turn, fileno: int) -> None:
         loan = Loan(turn)
@@ -102,8 +109,7 @@ class TaskWorkers:
 
     def stop(self, patience: float) -> bool:
         self._call(self._end)
-        self._thread.join(patience)
-        if self._thread.is_alive():
+        if not self._ended.wait(patience):
             return False
         if self._problem is not None:
             raise self._problem
@@ -130,16 +136,33 @@ class TaskWorkers:
                 return
 
     def _run_loop(self) -> None:
+        self._thread = threading.get_ident()
         asyncio.set_event_loop(self._loop)
         self._loop.set_exception_handler(self._uncaught)
         try:
             self._loop.run_until_complete(self._live())
+            self._loop.run_until_complete(self._tidy_up())
         except BaseException as error:
             self._problem = error
             self._mailbox.put_crash(error)
         finally:
             self._ready.set()
             self._loop.close()
+            self._ended.set()
+
+    def _visit(self) -> None:
+        """Begin on a program's own loop; called there."""
+        self._thread = threading.get_ident()
+        self._visitor = self._loop.create_task(self._live(), name="chronicle")
+        self._visitor.add_done_callback(self._visited)
+
+    def _visited(self, life: asyncio.Task[None]) -> None:
+        error = asyncio.CancelledError() if life.cancelled() else life.exception()
+        if error is not None:
+            self._problem = error
+            self._mailbox.put_crash(error)
+        self._ready.set()
+        self._ended.set()
 
     def _uncaught(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -165,7 +188,7 @@ class TaskWorkers:
 
     def _places(self, task: asyncio.Task[None]) -> Iterator[Place]:
         if self._blocks(task):
-            return calling(sys._current_frames().get(self._thread.ident or 0))
+            return calling(sys._current_frames().get(self._thread))
         return awaiting(task.get_coro())
 
     def _worker_ended(self, task: asyncio.Task[None]) -> None:
@@ -190,7 +213,6 @@ class TaskWorkers:
         await asyncio.gather(*left, return_exceptions=True)
         if leave is not None:
             await leave()
-        await self._tidy_up()
 
     async def _tidy_up(self) -> None:
         """End what the user's code left on the loop, as `asyncio.run` does.

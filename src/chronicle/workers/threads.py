@@ -41,10 +41,13 @@ class ThreadWorkers:
         handler: Callable[[Callable[..., Any]], Handler],
         concurrency: int,
         mailbox: Mailbox,
+        *,
+        alone: bool = True,
     ) -> None:
         self._syncer = syncer
         self._handler = handler
         self._concurrency = concurrency
+        self._alone = alone  # in the process: nobody else minds how its threads are scheduled
         self._mailbox = mailbox
         self._waiting: deque[Delivery] = deque()
         self._idle: deque[threading.Lock] = deque()
@@ -96,6 +99,17 @@ class ThreadWorkers:
 
     def borrow(self, turn: Turn, fileno: int) -> None:  # noqa: ARG002 - a thread waits in the turn itself
         self._loan = loan = Loan(turn)
+        self._wake_one()
+        try:
+            if self._alone:
+                self._wait_tuned(loan)
+            else:
+                loan.wait()
+        finally:
+            self._loan = None
+
+    def _wait_tuned(self, loan: Loan) -> None:
+        """Wait for the pump, and let threads be scheduled meanwhile as it is best for messages."""
         switching = SwitchInterval(self._concurrency)
         affinity = Affinity(self._threads, lambda: self._mailbox.taken)
 
@@ -103,11 +117,9 @@ class ThreadWorkers:
             switching.judge(lateness)
             affinity.judge()
 
-        self._wake_one()
         try:
             loan.wait(woke)
         finally:
-            self._loan = None
             switching.restore()
             affinity.restore()
 

@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from chronicle.errors import SettingError
+from chronicle.settings.run import Where
 from chronicle.transports import catalog
 from chronicle.transports.broker import BrokerOption, OptionKind, UrlFacts
 from chronicle_cli import options
 from chronicle_cli.broker_options import own_options, owners_of
 from chronicle_cli.help import Command
-from chronicle_cli.settings import Where
 from chronicle_cli.variables import unknown
 from support import toy_broker
 

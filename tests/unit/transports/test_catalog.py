@@ -11,13 +11,13 @@ from click.testing import CliRunner
 
 from chronicle.core.delivery import Delivery
 from chronicle.errors import SettingError
+from chronicle.settings.run import check_where
 from chronicle.transports import catalog
 from chronicle.transports.lanes import Lanes
 from chronicle.transports.memory import MemoryTransport
 from chronicle.transports.seam import Connector, DeadLetterKeeper, Tls
 from chronicle_cli.broker_help import broker_urls
 from chronicle_cli.commands.declare import command  # imported with the catalog as it is
-from chronicle_cli.settings import check_where
 from support.cli import Said, run
 
 TOY = "support.toy_broker"

@@ -15,6 +15,7 @@ from chronicle.core.deadletters.conditions import Condition, parse_condition
 from chronicle.core.queues import dead_letter_queue
 from chronicle.deadletters.reader import WORN_AFTER, dead_letters, no_letters, nothing_died
 from chronicle.errors import NoSuchQueue, SettingError
+from chronicle.settings.run import Where, check_name
 from chronicle.transports.seam import Connector, Reader
 from chronicle_cli import options, report
 from chronicle_cli.broker_options import own_options
@@ -22,7 +23,6 @@ from chronicle_cli.completion import words
 from chronicle_cli.help import Decorator, Group, option, stack
 from chronicle_cli.log_levels import quiet_clients
 from chronicle_cli.params import POSITIVE, SIZE, refuse
-from chronicle_cli.settings import Where, check_name
 
 BEGINNINGS: Final = ("reason=", "id=", "entry=", "schema=", "age>", "age<")
 

@@ -17,6 +17,7 @@ from chronicle.deadletters.verify import VerifyTransport
 from chronicle.engine.job import Bounds, Ending, Exit, Job, Lifecycle, Objection
 from chronicle.engine.signals import is_signal, stop_on_signal
 from chronicle.errors import ChronicleError, NoSuchQueue, SettingError
+from chronicle.settings.run import check_name
 from chronicle.telemetry.counters import Counters
 from chronicle.transports.catalog import open_publisher, open_reader
 from chronicle.transports.seam import Reading
@@ -30,7 +31,6 @@ from chronicle_cli.given import typed
 from chronicle_cli.help import Command, Group, option, stack
 from chronicle_cli.params import POSITIVE, RATE
 from chronicle_cli.progress import progress
-from chronicle_cli.settings import check_name
 
 EXAMPLES: Final = """
 chronicle dlq redrive --queue cus.12.deliver --dry-run

@@ -1,0 +1,1 @@
+"""What programs call: `run` and `arun`, `subscribe`."""
