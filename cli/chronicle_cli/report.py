@@ -100,7 +100,7 @@ def note(text: str) -> None:
 
 def begin_line() -> None:
     """Leave the line that something else has begun at a terminal."""
-    if stderr().is_terminal:
+    if stderr().is_terminal and _json is None:
         stderr().write(b"\n")
 
 

@@ -39,6 +39,7 @@ def offered(folder: Path, line: str) -> list[str]:
         ("chronicle consume --order ", {"none", "field:", "key", "partition"}),
         ("chronicle consume --mode ", {"stream", "pubsub"}),
         ("chronicle declare --queue-type ", {"classic", "quorum"}),
+        ("chronicle consume --log-level ", {"debug", "info", "warning", "error"}),
         ("chronicle consume --log-format ", {"auto", "pretty", "json"}),
         ("chronicle dlq redrive --match ", {"reason=", "id=", "entry=", "schema=", "age>", "age<"}),
     ],
