@@ -69,8 +69,13 @@ def taken(messages: Iterator[Message[Any]], number: int) -> list[Message[Any]]:
 # --- the three usages of 003 ----------------------------------------------------------------------------
 
 
-def test_R_003_15_the_plain_usage_declares_what_the_defaults_say(rabbit: Broker, name: str) -> None:
-    """R-003-2, 5, 6, 12 to 14, 16, 17, 19, 26 to 30: five steps, dead letters on, five tries, no TTL."""
+def test_R_003_15_the_plain_usage_declares_what_the_defaults_say(
+    rabbit: Broker, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R-003-2, 5, 6, 12 to 14, 16, 17, 19, 26 to 30: five steps, dead letters on, five tries, no TTL.
+
+    The client has much to say about what was not there; a program that configures no logging sees none of it.
+    """
     foodies = f"{name}.foodies"
     with subscribe(
         rabbit.url, name, RoutingKey("recipe.created", Recipe), QueueOptions(exchange=foodies)
@@ -81,6 +86,7 @@ def test_R_003_15_the_plain_usage_declares_what_the_defaults_say(rabbit: Broker,
         assert message.attempts == 1
         assert message.delivery.origin["routing_key"] == "recipe.created"
         message.ack()
+    assert [record.getMessage() for record in caplog.records if record.threadName == "chronicle"] == []
     back = {DEAD[0]: "", DEAD[1]: name}
     api = rabbit.node.api
     assert api.queues(name) == {

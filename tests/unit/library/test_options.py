@@ -40,11 +40,8 @@ def test_the_defaults_are_those_of_the_command() -> None:
     given = command.make_context("consume", ["--queue", "q", "--syncer", "m:f", "--url", "local:q.db"]).params
     job, _ = plan_run(MemoryBroker(), "q", yes, {})
     bounds, lifecycle, limits = job.bounds, job.lifecycle, job.limits
-    assert (limits.time_limit, limits.rate, limits.brake) == (
-        given["time_limit"],
-        float("inf"),
-        given["brake"],
-    )
+    assert (limits.time_limit, limits.brake, given["rate"]) == (given["time_limit"], given["brake"], None)
+    assert (limits.rate, job.progress) == (float("inf"), given["progress"])
     assert (job.concurrency, job.prefetch, job.pipeline.schema) == (given["concurrency"], 2, given["schema"])
     assert job.pipeline.max_body == given["max_body"]
     assert (job.policy.on_failure, 0) == given["on_failure"]
