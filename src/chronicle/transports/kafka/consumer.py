@@ -98,8 +98,7 @@ class KafkaTransport:
         if client is None:
             return self._at_start
         client.gauge.wanted = True
-        behind = client.gauge.known
-        return self._at_start if behind is None else behind + len(client.ready)
+        return self._at_start if client.gauge.known is None else client.gauge.known
 
     # --- opening ------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""How many records of our partitions have not come yet, from what the client knows anyway.
+"""How many records of our partitions were not handed out yet, from what the client knows anyway.
 
 A fetch brings the end of its partition along, so nobody has to ask the brokers; while a partition is paused,
 its end is as of the last fetch.
@@ -16,7 +16,7 @@ EVERY: Final = 1.0  # seconds between two looks
 
 
 class DepthGauge:
-    """What is behind the last record that came, of all partitions together."""
+    """What is behind the last record that was handed out, of all partitions together."""
 
     def __init__(self, topic: str) -> None:
         self.known: int | None = None
@@ -42,5 +42,4 @@ class DepthGauge:
         low, high = bounds
         if high < 0:
             return None
-        position = low if part.newest is None else part.newest + 1
-        return max(0, high - max(low, position))
+        return max(0, high - max(low, part.ledger.following))

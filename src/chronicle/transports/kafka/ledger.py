@@ -71,6 +71,11 @@ class Ledger:
         self._pass(self._next)
 
     @property
+    def following(self) -> int:
+        """The offset after the newest that came; 0 before anything is known."""
+        return self._next
+
+    @property
     def watermark(self) -> int | None:
         """What may be committed; None before anything is known."""
         order, still_open = self._order, self._open
