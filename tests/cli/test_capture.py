@@ -195,7 +195,7 @@ def test_what_is_kept_back_is_not_waited_for_for_ever(local: Place, tmp_path: Pa
         db.execute("UPDATE messages SET available_at = 99999999999999 WHERE id = 2")
     said = local.capture(tmp_path, "copy.jsonl")
     assert said.code == 0
-    assert "1 more were waiting at the start" in said.err
+    assert "1 more was waiting at the start" in said.err
     assert bodies(tmp_path / "copy.jsonl") == [b"1"]
 
 

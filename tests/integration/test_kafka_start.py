@@ -51,7 +51,7 @@ def guarded_stage(guarded: KafkaServer, chronicle: StartChronicle, tmp_path: Pat
 def assert_refused(process: ChronicleProcess, *words: str) -> None:
     """Exit 2, one line that says what is wrong, one that says what to do, and no secret (H2, Z4)."""
     assert process.wait(REFUSED) == 2, process.stderr
-    lines = process.stderr.splitlines()
+    lines = process.words.splitlines()
     warning = "chronicle: warning: "
     (at,) = [n for n, line in enumerate(lines) if line.startswith("chronicle: ") and warning not in line]
     assert all(word in lines[at] for word in words), lines[at]
@@ -202,7 +202,7 @@ def test_settings_that_would_break_a_promise_are_refused(stage: TopicStage) -> N
     for setting, process in running.items():
         assert process.wait(PATIENCE) == 2, (setting, process.stderr)
         assert "is not taken" in process.stderr, (setting, process.stderr)
-        assert "remedy: " in process.stderr, setting
+        assert "remedy: " in process.words, setting
         assert_no_secret(process)
 
 

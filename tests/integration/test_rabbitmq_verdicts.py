@@ -152,7 +152,7 @@ ROWS: Final = {
 LEVELS: Final = {
     "message.acked": "info",
     "message.requeued": "warning",
-    "message.dead_lettered": "warning",
+    "message.dead_lettered": "error",
     "message.rejected": "warning",
     "message.left": "warning",
     "message.dropped": "error",
@@ -217,7 +217,9 @@ def test_every_message_ends_in_one_known_place(stage: Stage, row: Row) -> None:
     assert tuple(line["event"] for line in verdicts) == row.events
     for line in verdicts:
         failed_ack = line["event"] == "message.acked" and "reason" in line
-        assert line["level"] == ("warning" if failed_ack else LEVELS[line["event"]])
+        on_purpose = row.syncer == "drops"
+        expected = "warning" if failed_ack else "info" if on_purpose else LEVELS[line["event"]]
+        assert line["level"] == expected
         assert (line["queue"], line["size"], line["routing_key"]) == (stage.queue, len(row.body), stage.queue)
     assert bool(process.lines("syncer.fatal")) == (row.code == 1)
 
@@ -248,12 +250,12 @@ def test_an_unreadable_message_is_named_by_its_size_and_reason(stage: Stage) -> 
     assert "Lovelace" not in process.stderr
 
 
-def test_a_dropped_message_is_named_at_error_level(stage: Stage) -> None:
-    """D-16, D-3: whatever is not kept can be found in the log by its id."""
+def test_a_message_that_is_dropped_on_purpose_is_named_and_no_error(stage: Stage) -> None:
+    """D-16, D-3, issue 13: whatever is not kept can be found in the log by its id."""
     stage.publish(PLAIN)
-    process = stage.consume("drops", "--log-level", "error")
+    process = stage.consume("drops")
     (dropped,) = process.lines("message.dropped")
-    assert (dropped["level"], dropped["action_id"], dropped["acked"]) == ("error", 1001, False)
+    assert (dropped["level"], dropped["action_id"], dropped["acked"]) == ("info", 1001, False)
 
 
 def test_a_retry_waits_as_long_as_it_was_told(stage: Stage) -> None:

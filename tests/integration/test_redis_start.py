@@ -57,7 +57,7 @@ def guarded_stage(guarded: RedisServer, chronicle: StartChronicle, tmp_path: Pat
 def assert_refused(process: ChronicleProcess, *words: str) -> None:
     """Exit 2, one line that says what is wrong, one that says what to do, and no secret (H2, Z4)."""
     assert process.wait(REFUSED) == 2, process.stderr
-    lines = process.stderr.splitlines()
+    lines = process.words.splitlines()
     warning = "chronicle: warning: "
     (at,) = [n for n, line in enumerate(lines) if line.startswith("chronicle: ") and warning not in line]
     assert all(word in lines[at] for word in words), lines[at]

@@ -40,7 +40,7 @@ class Said:
 
     @property
     def err(self) -> str:
-        return "".join(map(_for_people, self.raw.splitlines(keepends=True)))
+        return "".join(map(for_people, self.raw.splitlines(keepends=True)))
 
     @property
     def problems(self) -> list[str]:
@@ -49,7 +49,7 @@ class Said:
         return [line for line in lines if not line.startswith("chronicle: warning: ")]
 
 
-def _for_people(line: str) -> str:
+def for_people(line: str) -> str:
     """A line of stderr; one of a command's own, as it is at a terminal."""
     if not line.startswith('{"ts":'):
         return line

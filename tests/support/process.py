@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from support.cli import for_people
 from support.waiting import wait_for
 
 COMMAND: Final = Path(sys.executable).parent / "chronicle"
@@ -70,6 +71,11 @@ class ChronicleProcess:
     @property
     def stderr(self) -> str:
         return self._stderr.read_text(errors="replace")
+
+    @property
+    def words(self) -> str:
+        """What the command itself said on stderr, as a person at a terminal reads it (see `support.cli`)."""
+        return "".join(map(for_people, self.stderr.splitlines(keepends=True)))
 
     @property
     def printed(self) -> bytes:

@@ -121,7 +121,6 @@ def told(copied: Copied, file: str, queue: str) -> int:
         return Exit.RETURNED
     if copied.count < copied.wanted:
         missed = copied.wanted - copied.count
-        report.warn(
-            f"{missed} more were waiting at the start: other consumers hold them, or they are delayed"
-        )
+        waited = many(missed, "more was", "more were")
+        report.warn(f"{waited} waiting at the start: held by other consumers, or delayed")
     return Exit.DONE

@@ -224,8 +224,7 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     if transport.vanished:
         report.note(gone_meanwhile(transport.vanished))
     if (left := untried(transport, counters)) > 0:
-        were = many(left, f"of {transport.present} was", f"of {transport.present} were")
-        report.note(f"{were} not tried and still in {aim.dead}, unchanged")
+        report.note(f"{left} of {transport.present} not tried, and still in {aim.dead}, unchanged")
         if is_signal(ending.reason):
             report.problem(f"interrupted: what was not tried is still in {aim.dead}")
     if ending.stuck:

@@ -7,6 +7,7 @@ from typing import Final
 
 from chronicle.core.deadletters.letter import Letter
 from chronicle.core.deadletters.moves import Why
+from chronicle.core.words import many
 from chronicle.deadletters.redrive import Tally
 from chronicle.engine.job import Exit
 from chronicle.telemetry.events import label, number
@@ -29,7 +30,7 @@ def stays(tally: Tally) -> Iterator[str]:
         return
     reasons = ", ".join(f"{times} {why}" for why, times in tally.stays.most_common())
     staying = tally.stays.total()
-    yield f"{staying} stay{'s' if staying == 1 else ''}: {reasons}"
+    yield f"{many(staying, 'stays', 'stay')}: {reasons}"
     for letter, why in tally.kept_back:
         yield f"  {name_of(letter)}: {why}"
     more = tally.failed - len(tally.kept_back)
@@ -55,7 +56,7 @@ def unseen(tally: Tally, aim: Aim) -> Iterator[str]:
         yield gone_meanwhile(tally.vanished)
     left = tally.present - tally.seen
     if left > 0:
-        yield f"{left} of {tally.present} were not looked at and are still in {aim.dead}"
+        yield f"{left} of {tally.present} not looked at, and still in {aim.dead}"
 
 
 def name_of(letter: Letter) -> str:

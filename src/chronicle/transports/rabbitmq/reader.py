@@ -16,6 +16,7 @@ from functools import partial
 from chronicle.core.deadletters.death import is_worn, unworn
 from chronicle.core.delivery import Delivery, count
 from chronicle.core.notice import Notice
+from chronicle.core.words import noun
 from chronicle.errors import BrokerRefused, SettingError
 from chronicle.transports.batches import publish_batches
 from chronicle.transports.holding_reader import QUIET, WIDEST, HoldingReader
@@ -111,7 +112,8 @@ class RabbitReader(HoldingReader):
         refreshed, self._refreshed = self._refreshed, 0
         if refreshed:
             text = (
-                f"{refreshed} of these messages were republished to {self._connector.queue}: this quorum "
+                f"{refreshed} of these messages {noun(refreshed, 'was', 'were')} republished to "
+                f"{self._connector.queue}: this quorum "
                 "queue counts how often it delivers one, and drops it beyond its limit"
             )
             self.notices.append(Notice(REFRESHED, logging.WARNING, text, {"count": refreshed}))
