@@ -38,7 +38,7 @@ def stage(redis_server: RedisServer, chronicle: StartChronicle, tmp_path: Path) 
     """A stream whose dead letters are full."""
     stage = StreamStage(redis_server, chronicle, tmp_path)
     stage.publish(*({"n": number} for number in range(LETTERS)))
-    process = stage.consume("no", "--on-failure", "dead-letter", "--concurrency", "20")
+    process = stage.consume("no", "--on-failure", "dead-letter", "--brake", "0", "--concurrency", "20")
     assert process.returncode == 0, process.stderr
     assert dead(stage) == ALL
     return stage
