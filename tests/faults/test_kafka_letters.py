@@ -17,7 +17,7 @@ from support.process import ChronicleProcess
 from support.topic_stage import TopicStage, campaign_at
 from support.waiting import wait_for
 
-DIES: Final = ("--on-failure", "dead-letter", "--concurrency", "4")
+DIES: Final = ("--on-failure", "dead-letter", "--concurrency", "4", "--brake", "0")
 LETTERS: Final = 4
 KIB: Final = 1024
 
