@@ -14,8 +14,9 @@ DELAYS: Final = (0.1, 0.3)
 
 
 def options(tries: int, delays: Sequence[float] = DELAYS) -> tuple[str, ...]:
-    """What the command is told."""
-    return ("--on-failure", f"retry:{tries}", "--retry-delay", ",".join(map(format_duration, delays)))
+    """What the command is told. Here messages fail by plan, which the brake would take for an outage."""
+    steps = ",".join(map(format_duration, delays))
+    return ("--on-failure", f"retry:{tries}", "--retry-delay", steps, "--brake", "0")
 
 
 def prepare(queues: Queues, queue: str, delays: Sequence[float] = DELAYS, *, quorum: bool = False) -> str:
