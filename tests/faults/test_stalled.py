@@ -122,7 +122,8 @@ def test_one_signal_ends_the_run_under_every_view(
     campaign = in_file("stalled")
     campaign.send(50, answer="false")
     campaign.send(50)
-    process = campaign.consume(chronicle, *view, "--on-failure", "dead-letter", stderr=stalled.writing)
+    options = ("--on-failure", "dead-letter", "--brake", "0")
+    process = campaign.consume(chronicle, *view, *options, stderr=stalled.writing)
     campaign.wait_ended(50)
     process.signal(signal.SIGTERM)
     assert process.wait(30) == 0
