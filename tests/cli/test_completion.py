@@ -1,4 +1,4 @@
-"""Shell completion, by the protocol that click's scripts for bash, zsh and fish speak (issue 13)."""
+"""Shell completion, by the protocol that click's scripts for bash, zsh and fish speak."""
 
 from __future__ import annotations
 

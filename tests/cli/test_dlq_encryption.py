@@ -1,4 +1,4 @@
-"""Dead letters in files are sealed as captures are (issue 13)."""
+"""Dead letters in files are sealed as captures are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--time-limit`, `--rate` and `--brake` as an operator uses them, on the embedded queue (issue 13)."""
+"""`--time-limit`, `--rate` and `--brake` as an operator uses them, on the embedded queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A first signal, and the exit code of every command: 4 where something was left undone (X6, issue 13)."""
+"""A first signal, and the exit code of every command: 4 where something was left undone (X6)."""
 
 from __future__ import annotations
 

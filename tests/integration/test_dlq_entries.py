@@ -1,4 +1,4 @@
-"""A dead letter without an action id can be told from the others, and selected (issue 13)."""
+"""A dead letter without an action id can be told from the others, and selected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dlq` on a queue of which nothing has died: good news everywhere, unless a name is wrong (issue 13)."""
+"""`dlq` on a queue of which nothing has died: good news everywhere, unless a name is wrong."""
 
 from __future__ import annotations
 

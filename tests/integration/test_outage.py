@@ -1,4 +1,4 @@
-"""A CRM that is down for a while, through the real command, at every broker (issue 13: the outage brake).
+"""A CRM that is down for a while, through the real command, at every broker.
 
 Its messages stay where they are: no dead letter, and no try that counts.
 """

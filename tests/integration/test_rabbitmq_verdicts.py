@@ -251,7 +251,7 @@ def test_an_unreadable_message_is_named_by_its_size_and_reason(stage: Stage) -> 
 
 
 def test_a_message_that_is_dropped_on_purpose_is_named_and_no_error(stage: Stage) -> None:
-    """D-16, D-3, issue 13: whatever is not kept can be found in the log by its id."""
+    """D-16, D-3: whatever is not kept can be found in the log by its id."""
     stage.publish(PLAIN)
     process = stage.consume("drops")
     (dropped,) = process.lines("message.dropped")

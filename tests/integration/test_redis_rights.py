@@ -1,4 +1,4 @@
-"""What a Redis user lacks is named: the key, the command, or the password (issue 13)."""
+"""What a Redis user lacks is named: the key, the command, or the password."""
 
 from __future__ import annotations
 

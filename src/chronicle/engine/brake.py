@@ -8,6 +8,7 @@ Rule 2: as long as the row could become an outage, what failed in it waits for i
         nothing that failed was counted as a try. So the messages are not to blame for it (intake.py).
 Rule 3: once on, the brake stays on until a message succeeds; failures of any kind keep it on. The pauses
         between the tries grow.
+Rule 4: it is hopeless after five minutes, for a run that should end by itself and has no other limit.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from chronicle.core.settlement import Settlement
 from chronicle.errors import DeadLetter, Drop, Retry
 
 PAUSES: Final = Backoff(initial=1.0, maximum=60.0)
+HOPELESS: Final = 10  # failed tries, which take five minutes
 ANOTHER_TRY: Final = "another try was asked for"
 _NUMBERED: Final = re.compile(r"\w*\d\w*")  # ids, dates, ports: what differs from message to message
 
@@ -53,6 +55,10 @@ class Brake:
     def row(self) -> int:
         """How many different ones have failed alike."""
         return len(self._row)
+
+    @property
+    def is_hopeless(self) -> bool:
+        return self.engaged and self.probes >= HOPELESS
 
     def continues(self, kind: str) -> bool:
         """Whether a failure of this kind belongs to the row."""

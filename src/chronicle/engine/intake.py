@@ -93,6 +93,13 @@ class Intake:
     def braked(self) -> bool:
         return self._brake.engaged
 
+    @property
+    def given_up(self) -> str:
+        """Why a run that ends when there is nothing to do ends now, if it does: otherwise it never would."""
+        bounds = self._job.bounds
+        is_endless = (bounds.until_empty or bounds.idle_timeout is not None) and bounds.max_time is None
+        return "given up for now" if is_endless and self._brake.is_hopeless else ""
+
     def received(self, batch: Sequence[Delivery], now: float) -> None:
         """These came, perhaps none: they begin or wait, as those that wait already."""
         # A turn that took longer than it may says nothing: this process was kept waiting.

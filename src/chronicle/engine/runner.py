@@ -307,7 +307,8 @@ class Runner:
         if self._shutdown.ending is None:
             is_empty = self._transport.is_empty if at_home else lambda: None  # asking takes time
             held = len(self._holdings)
-            reason = self._shutdown.asked or self._watch.reached(now, self.counters, held, is_empty)
+            reason = self._shutdown.asked or self._intake.given_up
+            reason = reason or self._watch.reached(now, self.counters, held, is_empty)
             if reason and at_home:
                 self._begin_drain(reason, now)
             elif reason:

@@ -1,4 +1,4 @@
-"""When failures are an outage (issue 13: the brake)."""
+"""When failures are an outage."""
 
 from __future__ import annotations
 

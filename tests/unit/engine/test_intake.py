@@ -1,4 +1,4 @@
-"""The pump with limits: a rate, and a brake for outages (issue 13)."""
+"""The pump with limits: a rate, and a brake for outages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from chronicle.core.outcome import Action
 from chronicle.core.policy import OnFailure, Policy
+from chronicle.engine.brake import HOPELESS
 from chronicle.engine.job import Bounds, Exit, Limits
 from chronicle.errors import DeadLetter, Retry
 from chronicle.telemetry import events
@@ -119,6 +120,19 @@ class TestBrake:
         ending = running.stop("SIGTERM")
         assert ending.code is Exit.RETURNED
         assert "intake was paused: 3 messages in a row failed" in ending.reason
+        assert len(transport.queue) == 10
+        assert not transport.carried
+
+    @pytest.mark.parametrize("bounds", [Bounds(until_empty=True), Bounds(idle_timeout=1.0)])
+    def test_a_run_that_should_end_by_itself_does_not_wait_for_ever(self, bounds: Bounds) -> None:
+        """A cron job without `--max-time`: the next one tries again."""
+        transport = ScriptedTransport(*bodies(10))
+        hasty = lambda: 100 * monotonic()  # noqa: E731 - a clock
+        running = Running(Crm().sync, transport, bounds=bounds, limits=Limits(brake=3), clock=hasty)
+        ending = running.ending
+        assert ending.code is Exit.RETURNED
+        assert "given up for now; intake was paused: 3 messages in a row failed" in ending.reason
+        assert len(running.notebook.facts(events.PROBE_FAILED)) == HOPELESS
         assert len(transport.queue) == 10
         assert not transport.carried
 

@@ -1,4 +1,4 @@
-"""Which syncers run too long, and what is done about them (issue 13)."""
+"""Which syncers run too long, and what is done about them."""
 
 from __future__ import annotations
 
