@@ -143,7 +143,8 @@ def test_a_leader_and_the_coordinator_may_fail(
 ) -> None:
     """K7: each is killed once in the middle of work, with dead letters under way; nothing is lost."""
     campaign = campaign_at(kafka_trio, tmp_path, "failover")
-    process = campaign.consume(chronicle, "--concurrency", "4", "--on-failure", "dead-letter")
+    dying = ("--on-failure", "dead-letter", "--brake", "0")  # many fail in a row, by plan
+    process = campaign.consume(chronicle, "--concurrency", "4", *dying)
     process.wait_for_line("consumer.ready")
     group = f"chronicle.{campaign.queue}"
     for find in (partial(kafka_trio.leader, campaign.queue), partial(kafka_trio.coordinator, group)):
