@@ -70,7 +70,7 @@ def test_only_the_own_delayed_retries_are_waited_for(redis_server: RedisServer, 
 def test_each_of_many_slow_failures_gets_its_second_try(stage: StreamStage) -> None:
     """S4, D-1: touches and requeues cross all the time, and none of them strands an entry."""
     stage.publish(*({"n": n} for n in range(60)))
-    process = stage.consume("slowly_no_then_yes", "--concurrency", "20")
+    process = stage.consume("slowly_no_then_yes", "--concurrency", "20", "--brake", "0")
     assert process.returncode == 0, process.stderr
     assert sorted(stage.tries()) == [(False, 1)] * 60 + [(True, 2)] * 60
     assert stage.streams.pending(stage.stream) == []
