@@ -191,7 +191,9 @@ class LiveView:
         everything = done + (counters.depth or 0) + counters.inflight
         share = done / everything if everything else 1.0
         words = f"{int(share * 100):>3} %"
-        if (left := self._pace.seconds_left) is not None:
+        if counters.brake:  # nobody knows for how long
+            words += "  paused"
+        elif (left := self._pace.seconds_left) is not None:
             words += f"  about {roughly(max(1, round(left)))} left"
         elif self._pace.shrinking < 0:
             words += f"  growing by {-self._pace.shrinking:,.1f}/s"

@@ -10,6 +10,14 @@ from support.process import ChronicleProcess
 from support.waiting import wait_for
 
 
+def has_ended(pid: int) -> bool:
+    """Also if nobody has asked how: where nobody cleans up after orphans, they stay in the list."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
 def threads(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/task"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Final
 
 from chronicle.core.names import names_in
@@ -119,7 +120,7 @@ class RunEvents:
         self._say(
             events.STOPPED,
             ENDINGS.get(ending.code, logging.ERROR),
-            "; ".join(filter(None, (f"stopped: {ending.reason}", left_sealed.total(counters.sealed)))),
+            "; ".join((f"stopped: {ending.reason}", *_concerns(counters))),
             exit_code=int(ending.code),
             unfinished=unfinished,
             **counters.facts(),
@@ -143,3 +144,11 @@ class RunEvents:
         facts = {"from": before, "to": after, "on": event, self._inflight: self._counters.inflight}
         level = logging.DEBUG if event in self._transport.machine.everyday else logging.INFO
         self._say(self._state_change, level, f"{before} → {after}", **facts)
+
+
+def _concerns(counters: Counters) -> Iterator[str]:
+    """What an operator should know of a run that ended well."""
+    if sealed := left_sealed.total(counters.sealed):
+        yield sealed
+    if counters.rejected:
+        yield f"{counters.rejected:,} rejected, which the broker may have deleted"

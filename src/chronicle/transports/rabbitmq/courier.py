@@ -126,7 +126,7 @@ class Courier:
             raise BrokerRefused(
                 f"{self._place}: there is no queue {missing[0]!r} for messages that wait for another try",
                 f"create it: chronicle declare --queue {shlex.quote(queue)} --retry-delay {steps} "
-                "--only-retry; or start with --declare, which creates everything the queue needs",
+                "--only-retry, with the same --url; or start with --declare, which creates all it needs",
             )
         self._session.ask(self._open_channel)
         self._prove()

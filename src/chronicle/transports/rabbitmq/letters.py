@@ -122,7 +122,8 @@ class Letters:
         if self._obstacle and self._needed_by:
             raise BrokerRefused(
                 f"{self._place}: {self._obstacle}, which {self._needed_by} needs",
-                f"create it: chronicle declare --queue {shlex.quote(self.target)} --no-dead-letter",
+                f"create it: chronicle declare --queue {shlex.quote(self.target)} --no-dead-letter, "
+                "with the same --url",
             )
         return "" if self._obstacle else self.target
 

@@ -163,8 +163,8 @@ def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefuse
         case exceptions.ChannelClosedByBroker(reply_code=404):
             return NoSuchQueue(
                 f"{where}: there is no queue {queue!r}",
-                f"create it: chronicle declare --queue {shlex.quote(queue)}; or check the name, and the "
-                "virtual host at the end of the URL",
+                f"create it: chronicle declare --queue {shlex.quote(queue)}, with the same --url; or check "
+                "the name, and the virtual host at the end of the URL",
             )
         case exceptions.ChannelClosedByBroker(reply_code=403, reply_text=text) if "amq.default" in text:
             return NotAllowed(
