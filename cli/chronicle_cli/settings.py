@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from chronicle.core.frozen import frozen
 from chronicle_cli.log_levels import LogLevels
 
 
@@ -16,7 +17,7 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Output:
     """How a run is shown; `live` is None if it was not set."""
 

@@ -9,10 +9,10 @@ Rule 2: some brokers count how often they have delivered a message, and beyond a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from chronicle.captures.file import CaptureFile
 from chronicle.core.body import MAX_BODY
+from chronicle.core.frozen import frozen
 from chronicle.core.record import to_record
 from chronicle.engine.queue_reader import reading
 from chronicle.engine.reconnect import TURN
@@ -20,7 +20,7 @@ from chronicle.transports.catalog import open_reader
 from chronicle.transports.seam import Connector, OnWorn, Reading
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Copied:
     """How a copy ended."""
 

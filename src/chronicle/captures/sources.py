@@ -21,7 +21,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
@@ -31,6 +31,7 @@ import orjson
 from chronicle.core.body import parse
 from chronicle.core.delivery import NOTHING, Delivery
 from chronicle.core.encryption import MAX_HEADER, AskSecret, cipher_from_header, decrypt_lines, is_encrypted
+from chronicle.core.frozen import frozen
 from chronicle.core.json_tags import untag
 from chronicle.core.record import from_record, is_record
 from chronicle.errors import InvalidMessage, MessageError, SettingError
@@ -52,7 +53,7 @@ Line: TypeAlias = tuple[int, bytes]
 Check: TypeAlias = Callable[[Delivery], object]  # raises MessageError
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """A message and where it was found; `account` is what its record says about how it was handled."""
 
@@ -62,7 +63,7 @@ class Found:
     account: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileReader:
     """How files are read: where the secret of an encrypted one comes from, and where warnings go."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from chronicle.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Backoff:
     """Delays that grow from `initial` by `multiplier` up to `maximum`, in seconds."""
 

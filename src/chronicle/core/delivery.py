@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeAlias
 
+from chronicle.core.frozen import frozen
 from chronicle.core.trace_headers import correlation_id_in, traceparent_in
 
 Facts: TypeAlias = Mapping[str, Any]
@@ -23,7 +24,7 @@ NOTHING: Final[Facts] = {}
 REJECTED: Final = ("rejected", "delivery_limit")  # the reasons in x-death that end a try
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Envelope:
     """What is written on a message besides its body."""
 

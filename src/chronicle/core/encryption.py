@@ -23,7 +23,7 @@ from __future__ import annotations
 import hmac
 from binascii import Error as NotBase64
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
@@ -34,6 +34,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
+from chronicle.core.frozen import frozen
 from chronicle.core.json_tags import from_base64, to_base64
 from chronicle.errors import SettingError
 
@@ -57,7 +58,7 @@ class SecretKind(StrEnum):
     KEY = "key"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Secret:
     """A passphrase, or a key of 32 random bytes; never shown."""
 
@@ -65,7 +66,7 @@ class Secret:
     content: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cost:
     """The scrypt parameters for a passphrase: 64 MiB and a quarter of a second, each time."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from chronicle.core.delivery import Delivery
+from chronicle.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Notice:
     """One line for the log; `level` is one of `logging`'s, `facts` hold ids and sizes and nothing else.
 

@@ -9,12 +9,12 @@ Rule 2: finding the lane never fails. A body that is not JSON or too large to lo
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
 from chronicle.core.body import glance
 from chronicle.core.delivery import Delivery
+from chronicle.core.frozen import frozen
 
 LaneOf: TypeAlias = Callable[[Delivery], Hashable | None]
 
@@ -33,7 +33,7 @@ FIELD_FORM: Final = "field:PATH"
 ORDER_FORMS: Final = tuple(FIELD_FORM if kind is OrderKind.FIELD else kind.value for kind in OrderKind)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Order:
     """What is handled one after the other; the path is that of a field."""
 

@@ -5,26 +5,26 @@ An outcome is a fact, a verdict is a decision; only `policy.decide` turns the on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from chronicle.core.frozen import frozen
 from chronicle.errors import Ask, Drop
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Synced:
     """The syncer returned True."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failed:
     """The syncer returned False, or raised where exceptions count as failures."""
 
     reason: str = "the syncer returned False"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """The syncer asked for a verdict by raising it."""
 
@@ -32,7 +32,7 @@ class Asked:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Invalid:
     """The message never reached the syncer; `sealed` when its personal data could not be opened.
 
@@ -44,7 +44,7 @@ class Invalid:
     stranger: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exhausted:
     """The message has gone round the retry loop more often than allowed."""
 
@@ -52,7 +52,7 @@ class Exhausted:
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fatal:
     """The syncer broke its contract: this process cannot continue."""
 
@@ -60,12 +60,12 @@ class Fatal:
     trace: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interrupted:
     """The process stops before the syncer has finished; not a failure."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Revoked:
     """The transport took the delivery back before the syncer was called; another consumer has it."""
 
@@ -89,7 +89,7 @@ class Action(StrEnum):
     LEAVE = "leave"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """What to do with a delivery and why; `delay` is for another try, and None means a growing one."""
 

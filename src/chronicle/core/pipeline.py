@@ -7,12 +7,12 @@ Rule 3: the delivery stays as it came. Only the message, parsed here, contains o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from chronicle.core.body import MAX_BODY, parse, too_large
 from chronicle.core.delivery import Delivery, completed_cycles
+from chronicle.core.frozen import frozen
 from chronicle.core.names import action_id_of
 from chronicle.core.outcome import Exhausted
 from chronicle.errors import CannotDecrypt, InvalidMessage
@@ -36,7 +36,7 @@ class Schema(StrEnum):
     RAW = "raw"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prepared:
     """A message ready for the syncer; `notes` are warnings for the log, without content."""
 
@@ -46,7 +46,7 @@ class Prepared:
     opened: bool = False  # its personal data was sealed and could be read
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pipeline:
     """The operator's choices about messages."""
 

@@ -11,12 +11,13 @@ Rule 4: what fails in an outage is not to blame for it, so it gets no verdict: t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final, assert_never
 
 from chronicle.core.backoff import Backoff
 from chronicle.core.delivery import Delivery
+from chronicle.core.frozen import frozen
 from chronicle.core.outcome import (
     Action,
     Asked,
@@ -83,7 +84,7 @@ class OnExhausted(StrEnum):
 RETRY_DELAYS: Final = (5.0, 30.0, 300.0)  # seconds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Policy:
     """The operator's choices."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from chronicle.core.delivery import Delivery
+from chronicle.core.frozen import frozen
 from chronicle.engine.job import Job
 from chronicle.telemetry.counters import Counters
 from chronicle.transports.seam import Promises
@@ -43,7 +44,7 @@ class Run:
         return self.seen_at - self.since
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stuck:
     """A syncer that only the end of the process ends."""
 

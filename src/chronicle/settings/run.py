@@ -8,13 +8,14 @@ Rule 3: no error and no warning repeats a URL, a password or the content of a fi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.core.backoff import Backoff
 from chronicle.core.body import MAX_BODY
 from chronicle.core.deadletters.prospect import LetterTerms
+from chronicle.core.frozen import frozen
 from chronicle.core.pipeline import Pipeline, Schema
 from chronicle.core.policy import OnExhausted, OnFailure, Policy
 from chronicle.core.queues import MAX_NAME, SHORTEST
@@ -33,7 +34,7 @@ LONGEST_WAIT: Final = 49 * 86400.0  # seconds; RabbitMQ counts a TTL's milliseco
 MAX_PREFETCH: Final = 65535  # AMQP's maximum; zero would mean no limit
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Where:
     """Which queue, and how to reach it. `tag` is the whole consumer tag."""
 
@@ -52,7 +53,7 @@ class Where:
         return Connector(self.url, self.queue, prefetch, self.tag, self.tls, self.extras, self.choices)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Work:
     """What runs over the messages. `keys` is a file, or the key store itself as JSON."""
 

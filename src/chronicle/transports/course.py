@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
+from chronicle.core.frozen import frozen
 from chronicle.core.machine import Machine
 from chronicle.errors import BrokerError, BrokerRefused
 from chronicle.transports.seam import Closing
@@ -13,7 +13,7 @@ from chronicle.transports.seam import Closing
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Course:
     """The events of a broker's table that begin and end a connection."""
 

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from chronicle.core.backoff import Backoff
 from chronicle.core.deadletters.prospect import LetterTerms
 from chronicle.core.delivery import Delivery
+from chronicle.core.frozen import frozen
 from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
 from chronicle.core.policy import OnExhausted, OnFailure, Policy
@@ -54,7 +55,7 @@ class DeadLetterKeeper(StrEnum):
     NOBODY = "nobody"  # there are none
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Promises:
     """What a transport can honour."""
 
@@ -121,7 +122,7 @@ def needed_by(policy: Policy) -> str:
     return "--on-exhausted dead-letter" if policy.on_exhausted is OnExhausted.DEAD_LETTER else ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tls:
     """Files for a verified connection."""
 
@@ -130,7 +131,7 @@ class Tls:
     key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Connector:
     """How to reach a queue: the settings every transport is made from."""
 
@@ -149,7 +150,7 @@ class Connector:
     order: str = ""  # what is handled one after the other, as in core/order.py; "": as is usual here (D-23)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outgoing:
     """A message to put on a queue."""
 
@@ -268,7 +269,7 @@ class OnWorn(StrEnum):
     REFRESH = "refresh"  # if it stays: publish it anew, see that confirmed, and remove the old one
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """How a queue is to be read."""
 

@@ -18,8 +18,9 @@ Rule 3: this file decides, and knows neither clock nor system (affinity.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from chronicle.core.frozen import frozen
 
 BUSY: Final = 0.5  # CPUs in use, from which on there is something to gain
 PARALLEL: Final = 1.5  # CPUs in use, from which on much is computed without the lock
@@ -30,7 +31,7 @@ REST: Final = 8  # pulses after a trial that failed; twice as many after each fu
 LONGEST_REST: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pulse:
     """What the process did in a moment: seconds, CPU seconds, switches of threads that waited, messages."""
 

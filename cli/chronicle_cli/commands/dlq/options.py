@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
 from chronicle.core.deadletters.conditions import Condition, parse_condition
+from chronicle.core.frozen import frozen
 from chronicle.core.queues import dead_letter_queue
 from chronicle.deadletters.reader import WORN_AFTER, dead_letters, no_letters, nothing_died
 from chronicle.errors import NoSuchQueue, SettingError
@@ -103,7 +104,7 @@ def reveal(help_text: str) -> Decorator[Any]:
     return option(Group.OUTPUT, "--reveal", is_flag=True, envvar="CHRONICLE_DLQ_REVEAL", help=help_text)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Aim:
     """The queue, and the queue of its dead letters."""
 

@@ -12,7 +12,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from chronicle.core.body import parse
 from chronicle.core.deadletters.death import BROKERS, QUEUE
 from chronicle.core.deadletters.letter import Letter, letter_of
 from chronicle.core.delivery import Delivery, count, x_death
+from chronicle.core.frozen import frozen
 from chronicle.core.record import dump
 from chronicle.core.units import format_duration
 from chronicle.core.words import many
@@ -41,7 +41,7 @@ MOST_NAMES: Final = 50  # of headers; a producer may have written thousands
 PLAIN_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,60}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shown:
     """One dead letter as it may be shown to anybody who may run chronicle."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from chronicle.core.deadletters.letter import Letter
+from chronicle.core.frozen import frozen
 from chronicle.core.units import parse_duration
 
 FORMS: Final = "reason=TEXT, id=N (or id=N,N…), entry=ID (or entry=ID,ID…), schema=NAME, age>1d or age<1h"
@@ -19,7 +19,7 @@ _CONDITION: Final = re.compile(r"(reason|id|entry|schema|age)\s*([=<>])\s*(.+)",
 _IDS: Final = re.compile(r"\d{1,19}(?:\s*,\s*\d{1,19})*", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reason:
     """The reason contains this text, case-insensitive."""
 
@@ -29,7 +29,7 @@ class Reason:
         return self.text.casefold() in letter.death.reason.casefold()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ids:
     """The message has one of these action ids."""
 
@@ -39,7 +39,7 @@ class Ids:
         return letter.action_id in self.ids
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entries:
     """The broker calls it one of these, or called it that before it died."""
 
@@ -49,7 +49,7 @@ class Entries:
         return not self.names.isdisjoint((letter.entry, letter.entry_before))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SchemaName:
     """The message names exactly this schema."""
 
@@ -59,7 +59,7 @@ class SchemaName:
         return letter.schema == self.name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Age:
     """The message died longer ago than this many seconds, or more recently."""
 

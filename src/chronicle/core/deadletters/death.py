@@ -10,11 +10,11 @@ Rule 3: readers trust nothing: whatever a producer forged reads as a missing val
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from chronicle.core.delivery import REJECTED, Delivery, Facts, count, x_death
+from chronicle.core.frozen import frozen
 
 REASON: Final = "x-chronicle-reason"
 ATTEMPTS: Final = "x-chronicle-attempts"
@@ -42,7 +42,7 @@ BROKERS: Final = (
 COPIES: Final = ("CC", "BCC")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Death:
     """What is known about the end of a message."""
 

@@ -7,15 +7,14 @@ Rule 2: a body that cannot be read, or is larger than the caller wants parsed, i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from chronicle.core.body import MAX_BODY
 from chronicle.core.deadletters.death import ENTRY, LONGEST, OFFSET, PARTITION, Death, came_from, death_of
 from chronicle.core.delivery import Delivery, count
+from chronicle.core.frozen import frozen
 from chronicle.core.names import names_in
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Letter:
     """What can be asked about one dead letter."""
 

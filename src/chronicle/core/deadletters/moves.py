@@ -8,12 +8,12 @@ Rule 3: a letter whose headers cannot be read stays: sent again, it would lose t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
 from chronicle.core.deadletters.conditions import Condition, matches
 from chronicle.core.deadletters.letter import Letter
+from chronicle.core.frozen import frozen
 
 
 class Why(StrEnum):
@@ -27,14 +27,14 @@ class Why(StrEnum):
     REFUSED = "because the target queue refused it"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Go:
     """Back to work, on this queue."""
 
     queue: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stay:
     """Left as it is."""
 
@@ -44,7 +44,7 @@ class Stay:
 Move: TypeAlias = Go | Stay
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RedrivePlan:
     """The operator's choices about a redrive."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from chronicle.core.frozen import frozen
 
 
 class Keeping(StrEnum):
@@ -14,7 +15,7 @@ class Keeping(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prospect:
     """What would become of a dead letter that is left to the broker, and why."""
 
@@ -22,7 +23,7 @@ class Prospect:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LetterTerms:
     """What is known and wanted before a queue is opened, where the broker may have to keep dead letters."""
 

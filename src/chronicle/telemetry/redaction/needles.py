@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from chronicle.core.frozen import frozen
 from chronicle.telemetry.redaction.fields import EVERYDAY, FIELDS, HARMLESS, PROPER
 from chronicle.telemetry.redaction.folding import WORD, fold, squeeze
 
@@ -56,7 +57,7 @@ class Table:
                     break
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Needles:
     """What to look for, folded."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, Self
 
@@ -30,6 +29,7 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
+from chronicle.core.frozen import frozen
 from chronicle.errors import BrokerRefused
 from chronicle.transports.kafka.address import Address, address_of, client_config
 from chronicle.transports.kafka.chatter import Chatter
@@ -42,7 +42,7 @@ TURN: Final = 0.1  # seconds between two looks at what goes on beside a wait
 UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Topic:
     """A topic as it is."""
 

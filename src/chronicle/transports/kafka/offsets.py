@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka.admin import OffsetSpec
 
+from chronicle.core.frozen import frozen
 from chronicle.transports.kafka.admin import Admin
 from chronicle.transports.kafka.choices import Edge, Start
 from chronicle.transports.kafka.group_offsets import GroupOffsets
@@ -19,7 +19,7 @@ EARLIEST: Final = SPEC.earliest()
 LATEST: Final = SPEC.latest()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bounds:
     """One partition: where it begins and ends, and what is committed for the group."""
 

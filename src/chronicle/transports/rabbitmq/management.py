@@ -15,11 +15,12 @@ import json
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
+from chronicle.core.frozen import frozen
 from chronicle.errors import SettingError
 from chronicle.transports.hosts import is_loopback
 from chronicle.transports.rabbitmq.address import Address
@@ -42,7 +43,7 @@ class NoAnswer(Exception):
     """The API gave no usable answer; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Management:
     """Where the API is and who asks. The password never shows."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from chronicle.core.frozen import frozen
 from chronicle.core.queues import dead_letter_queue
 from chronicle.errors import SettingError
 from chronicle.transports.redis.address import Address, Kind
@@ -12,7 +12,7 @@ from chronicle.transports.redis.address import Address, Kind
 USUAL_GROUP: Final = "chronicle"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Keys:
     """A stream, and what belongs to it and to one of its groups."""
 
