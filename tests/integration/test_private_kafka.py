@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -18,21 +14,11 @@ from support.fixtures import KAFKA_USERS, Kafka, StartKafka
 from support.kafka_mock import KafkaMock
 from support.kafka_server import KafkaServer
 from support.kafka_trio import KafkaTrio
-from support.proc import has_ended
 from support.proxy import Mode
 from support.topics import QUIET, Record, Topics
 from support.waiting import wait_for
 
 TRIES = 20  # to get an answer, a second each
-STARTS_ONE = """
-import time
-from support.kafka_server import KafkaServer
-
-server = KafkaServer()
-server.launch()
-print(server.pid, server.folder, sep="\\n", flush=True)
-time.sleep(300)
-"""
 
 
 def test_records_lie_where_they_were_put_with_all_they_have(kafka: Kafka) -> None:
@@ -79,21 +65,6 @@ def test_a_server_comes_back_with_what_it_confirmed(kafka: Kafka, how: str) -> N
     server.start()
     assert server.topics.bodies(topic) == [b"kept"]
     assert server.topics.committed("group", topic) == {0: (0, "kept")}
-
-
-def test_a_server_does_not_outlive_whoever_started_it(kafka: Kafka) -> None:
-    """A test that crashes, or is killed, leaves none behind."""
-    assert kafka.server
-    command = [sys.executable, "-c", STARTS_ONE]
-    there = Path(__file__).parents[1]
-    with subprocess.Popen(command, cwd=there, stdout=subprocess.PIPE, text=True) as starter:
-        assert starter.stdout is not None
-        pid, folder = starter.stdout.readline().strip(), starter.stdout.readline().strip()
-        starter.kill()
-    try:
-        wait_for(lambda: has_ended(int(pid)), 60, "the end of the server")
-    finally:
-        shutil.rmtree(folder)
 
 
 def test_a_frozen_server_answers_nobody_until_it_is_thawed(kafka: Kafka) -> None:

@@ -26,6 +26,7 @@ from confluent_kafka.admin import NewTopic
 
 from support import kafka_rights as rights
 from support.certs import Certs, make_certs
+from support.guard import guard
 from support.kafka_properties import SETTINGS, Seat, login_settings, new_cluster, tls_settings
 from support.ports import free_ports
 from support.proxy import Mode, Proxy
@@ -50,9 +51,6 @@ JAVA: Final = (
 )  # fmt: skip
 OFFSETS: Final = "__consumer_offsets"
 COMPACT: Final = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
-# Waits until its stdin ends, which it does with whoever started it, and ends the server, unless that is gone
-# and another process has its pid.
-GUARD: Final = 'read -r _; grep -qsF "$1" "/proc/$0/cmdline" && kill -9 "$0"'
 
 
 def why_not() -> str:
@@ -106,7 +104,6 @@ class KafkaServer:
         self.users = dict(users or {})
         self.topics = Topics(self.address, replication=min(3, len(self.seat.controllers)))
         self._server: subprocess.Popen[bytes] | None = None
-        self._guard: subprocess.Popen[bytes] | None = None
         self._frozen = False
         self._write(behind, acls, dict(settings or {}))
 
@@ -204,14 +201,7 @@ class KafkaServer:
                 stderr=log,
                 start_new_session=True,
             )
-        self._dismiss_guard()
-        self._guard = subprocess.Popen(
-            ["sh", "-c", GUARD, str(self.pid), str(self.folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        guard(self._server, self.folder)
 
     def await_ready(self, timeout: float = START_TIMEOUT) -> None:
         deadline = time.monotonic() + timeout
@@ -273,7 +263,6 @@ class KafkaServer:
         if self in self.running_here:
             self.running_here.remove(self)
         self._end(signal.SIGKILL)
-        self._dismiss_guard()
         self.proxy.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -297,12 +286,6 @@ class KafkaServer:
         if done.returncode:
             shutil.rmtree(self.folder / "data", ignore_errors=True)
             raise RuntimeError(f"Kafka ended while starting:\n{done.stderr.strip() or done.stdout.strip()}")
-
-    def _dismiss_guard(self) -> None:
-        guard, self._guard = self._guard, None
-        if guard is not None:
-            guard.kill()
-            guard.communicate()
 
     def _signal(self, how: signal.Signals) -> None:
         if self._server is not None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from support.certs import Certs, make_certs
+from support.guard import guard
 from support.management import ManagementApi
 from support.ports import free_ports
 from support.queues import Queues
@@ -119,6 +120,7 @@ class RabbitNode:
                 stderr=console,
                 start_new_session=True,
             )
+        guard(server, self.folder)
         while not self.is_ready:
             if server.poll() is not None:
                 raise RuntimeError(f"RabbitMQ ended while starting; its last lines:\n{self.log_tail()}")
@@ -260,10 +262,13 @@ class RabbitNode:
             self._epmd = subprocess.Popen(
                 ["epmd", "-address", "127.0.0.1", "-port", str(self._epmd_port)],
                 env=self._environment,
+                cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                start_new_session=True,
             )
+            guard(self._epmd, self.folder)
 
     def _end(self, how: signal.Signals) -> None:
         server = self._server

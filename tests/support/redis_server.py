@@ -25,6 +25,7 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from support.certs import Certs, make_certs
+from support.guard import guard
 from support.ports import free_ports
 from support.streams import Streams
 
@@ -136,6 +137,7 @@ class RedisServer:
                 stderr=log,
                 start_new_session=True,
             )
+        guard(server, self.folder)
         while not self._ready():
             if server.poll() is not None:
                 raise RuntimeError(f"Redis ended while starting; its last lines:\n{self.log_tail()}")
