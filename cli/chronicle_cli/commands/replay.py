@@ -119,7 +119,7 @@ def replayed(
     syncer: Syncer,
     messages: Messages,
     *,
-    on_dead_letter: Callable[[Settlement], None] | None = None,
+    on_dead_letter: Callable[[Settlement], None] = lambda _: None,
     objection: Callable[[ReplayReport], Objection | None] = failures_in,
     remember: bool = False,
 ) -> tuple[int, ReplayReport]:

@@ -3,30 +3,26 @@
 Rule 1: the source is read as there is room, so gigabytes of captures pass through a few messages at a time.
         A requeued message that is due comes before a new one, and after those requeued earlier: if it were
         kept to the end, a capture of failures would pile up in memory.
-Rule 2: a delivery is handed out as the source made it, its handle too, but with a new lease every time: by
-        that a verdict about an earlier try is recognised as stale.
+Rule 2: a delivery is handed out as the source made it, its handle too, but for its lease (held.py).
 """
 
 from __future__ import annotations
 
-import copy
-import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Sized
-from itertools import count, islice
-from typing import Final
+from copy import copy
+from itertools import islice
 
-from chronicle.core.delivery import Delivery, Lease
+from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
-from chronicle.core.outcome import Action
-from chronicle.core.settlement import Fate, Settlement
+from chronicle.core.settlement import Settlement
 from chronicle.core.states import EMBEDDED, Embedded, EmbeddedEvent
+from chronicle.transports.backlog import Backlog
+from chronicle.transports.held import Held
 from chronicle.transports.seam import Closing, Promises
 from chronicle.transports.waker import Waker
-
-NEVER: Final = float("inf")
 
 
 class MemoryTransport:
@@ -40,7 +36,7 @@ class MemoryTransport:
         self,
         source: Iterable[Delivery],
         *,
-        on_dead_letter: Callable[[Settlement], None] | None = None,
+        on_dead_letter: Callable[[Settlement], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         place: str = "memory",
     ) -> None:
@@ -50,12 +46,9 @@ class MemoryTransport:
         self._source = iter(source)
         self._unread = len(source) if isinstance(source, Sized) else None  # None: unknown
         self._on_dead_letter = on_dead_letter
-        self._clock = clock
         self._waker = Waker()
-        self._ready: deque[Delivery] = deque()
-        self._later: list[tuple[float, int, Delivery]] = []
-        self._order = count()
-        self._held: dict[Lease | None, Delivery] = {}
+        self._backlog = Backlog(clock)
+        self._held = Held()
         self._stopped = False
 
     def open(self, stopping: Callable[[], bool]) -> int | None:
@@ -73,25 +66,14 @@ class MemoryTransport:
         while True:
             taking = room > 0 and not self._stopped
             if taking and (taken := self._take(room)):
-                for delivery in taken:
-                    delivery.lease = lease = Lease()
-                    self._held[lease] = delivery
-                return taken
+                return self._held.hand_out(taken)
             left = deadline - time.monotonic()
-            due = self._later[0][0] - self._clock() if taking and self._later else NEVER
-            if self._waker.wait(min(left, due)) or left <= 0:
+            if self._waker.wait(min(left, self._backlog.due() if taking else left)) or left <= 0:
                 return ()
 
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
         """Carry the verdicts out; all are final at once."""
-        for settlement in work:
-            lease = settlement.delivery.lease
-            held = lease in self._held
-            settlement.fate = Fate.DONE if held else Fate.STALE
-            if held and settlement.verdict.action is not Action.LEAVE:
-                self._carry_out(settlement)
-                del self._held[lease]
-        return work
+        return self._held.settle(work, bury=self._on_dead_letter, put_later=self._backlog.put_later)
 
     def is_empty(self) -> bool | None:
         """Whether it is empty; None until the source's length is known or it is exhausted."""
@@ -101,7 +83,7 @@ class MemoryTransport:
     @property
     def depth(self) -> int | None:
         """How many are left, as far as the source says."""
-        return None if self._unread is None else self._unread + len(self._ready) + len(self._later)
+        return None if self._unread is None else self._unread + len(self._backlog)
 
     def stop(self, patience: float) -> None:  # noqa: ARG002 - there is nothing to wait for
         """Hand out nothing more; what is held can still be settled."""
@@ -110,8 +92,7 @@ class MemoryTransport:
 
     def close(self, why: Closing = Closing.SETTLED) -> None:
         """Take back what was not settled, unchanged and in order."""
-        self._ready.extendleft(copy.copy(delivery) for delivery in reversed(self._held.values()))
-        self._held.clear()
+        self._backlog.put_back([copy(delivery) for delivery in self._held.take_back()])
         if why is not Closing.LOST:
             self.machine.fire(EmbeddedEvent.STOP)
         self.machine.fire(EmbeddedEvent(why))
@@ -125,10 +106,7 @@ class MemoryTransport:
         return None
 
     def _take(self, room: int) -> list[Delivery]:
-        now = self._clock()
-        while self._later and self._later[0][0] <= now:
-            self._ready.append(heapq.heappop(self._later)[2])
-        taken = [self._ready.popleft() for _ in range(min(room, len(self._ready)))]
+        taken = self._backlog.take(room)
         wanted = room - len(taken)
         if wanted and self._unread != 0:
             new = list(islice(self._source, wanted))
@@ -138,11 +116,3 @@ class MemoryTransport:
                 self._unread -= len(new)
             taken += new
         return taken
-
-    def _carry_out(self, settlement: Settlement) -> None:
-        if settlement.verdict.action is Action.DEAD_LETTER and self._on_dead_letter is not None:
-            self._on_dead_letter(settlement)
-        elif settlement.verdict.action in (Action.REQUEUE, Action.RETRY):
-            again = settlement.delivery.again(round(time.time() * 1000))
-            delay = settlement.verdict.delay or 0.0
-            heapq.heappush(self._later, (self._clock() + delay, next(self._order), again))

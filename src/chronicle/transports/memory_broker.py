@@ -7,21 +7,20 @@ Rule 2: several consumers share a queue, and whoever publishes may be on any thr
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from copy import copy
-from itertools import count
 from threading import RLock
 
-from chronicle.core.delivery import Delivery, Lease
+from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
 from chronicle.core.notice import Notice
-from chronicle.core.outcome import Action
-from chronicle.core.settlement import Fate, Settlement
+from chronicle.core.settlement import Settlement
 from chronicle.core.states import EMBEDDED, Embedded, EmbeddedEvent
 from chronicle.errors import ConnectionLost
+from chronicle.transports.backlog import Backlog
+from chronicle.transports.held import Held
 from chronicle.transports.seam import Closing, Promises
 from chronicle.transports.waker import Waker
 
@@ -34,48 +33,41 @@ class MemoryQueue:
     def __init__(self, *, delays: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._delays = delays
         self.dead: list[Settlement] = []
-        self._clock = clock
         self._lock = RLock()
-        self._ready: deque[Delivery] = deque()
-        self._later: list[tuple[float, int, Delivery]] = []
-        self._order = count()
+        self._backlog = Backlog(clock)
         self._consumers: set[QueueTransport] = set()
 
     def put(self, deliveries: Sequence[Delivery]) -> None:
         """At the end of the queue."""
         with self._lock:
-            self._ready.extend(deliveries)
+            self._backlog.put(deliveries)
         self._ring()
 
     def put_back(self, deliveries: Sequence[Delivery]) -> None:
         """At the front of the queue, in their order."""
         with self._lock:
-            self._ready.extendleft(reversed(deliveries))
+            self._backlog.put_back(deliveries)
         self._ring()
 
     def put_later(self, delivery: Delivery, delay: float) -> None:
         """For another try after so many seconds, or at once where nobody wants to wait."""
-        due = self._clock() + (delay if self._delays else 0.0)
         with self._lock:
-            heapq.heappush(self._later, (due, next(self._order), delivery))
+            self._backlog.put_later(delivery, delay if self._delays else 0.0)
         self._ring()
 
     def take(self, room: int) -> list[Delivery]:
         with self._lock:
-            now = self._clock()
-            while self._later and self._later[0][0] <= now:
-                self._ready.append(heapq.heappop(self._later)[2])
-            return [self._ready.popleft() for _ in range(min(room, len(self._ready)))]
+            return self._backlog.take(room)
 
     def due(self) -> float:
         """Seconds until a delayed message may be taken."""
         with self._lock:
-            return self._later[0][0] - self._clock() if self._later else float("inf")
+            return self._backlog.due()
 
     def __len__(self) -> int:
         """What waits, delayed or not."""
         with self._lock:
-            return len(self._ready) + len(self._later)
+            return len(self._backlog)
 
     def attach(self, consumer: QueueTransport) -> None:
         with self._lock:
@@ -113,7 +105,7 @@ class QueueTransport:
         self.notices: deque[Notice] = deque()
         self._queue = queue
         self._waker = Waker()
-        self._held: dict[Lease | None, Delivery] = {}
+        self._held = Held()
         self._stopped = False
         self._cut = False
 
@@ -132,10 +124,7 @@ class QueueTransport:
             self._look()
             taking = room > 0 and not self._stopped
             if taking and (taken := self._queue.take(room)):
-                for delivery in taken:
-                    delivery.lease = lease = Lease()
-                    self._held[lease] = delivery
-                return taken
+                return self._held.hand_out(taken)
             left = deadline - time.monotonic()
             if self._waker.wait(min(left, self._queue.due() if taking else left)) or left <= 0:
                 self._look()
@@ -147,21 +136,7 @@ class QueueTransport:
 
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
         """Carry the verdicts out; all are final at once."""
-        for settlement in work:
-            lease = settlement.delivery.lease
-            held = lease in self._held
-            settlement.fate = Fate.DONE if held else Fate.STALE
-            if held and settlement.verdict.action is not Action.LEAVE:
-                self._carry_out(settlement)
-                del self._held[lease]
-        return work
-
-    def _carry_out(self, settlement: Settlement) -> None:
-        if settlement.verdict.action is Action.DEAD_LETTER:
-            self._queue.dead.append(settlement)
-        elif settlement.verdict.action in (Action.REQUEUE, Action.RETRY):
-            again = settlement.delivery.again(round(time.time() * 1000))
-            self._queue.put_later(again, settlement.verdict.delay or 0.0)
+        return self._held.settle(work, bury=self._queue.dead.append, put_later=self._queue.put_later)
 
     @property
     def depth(self) -> int | None:
@@ -177,8 +152,7 @@ class QueueTransport:
     def close(self, why: Closing = Closing.SETTLED) -> None:
         """Give back what was not settled, in order."""
         self._queue.detach(self)
-        self._queue.put_back([_redelivered(delivery) for delivery in self._held.values()])
-        self._held.clear()
+        self._queue.put_back([_redelivered(delivery) for delivery in self._held.take_back()])
         if why is not Closing.LOST:
             self.machine.fire(EmbeddedEvent.STOP)
         self.machine.fire(EmbeddedEvent(why))
