@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote
 
+from chronicle.core.urls import join_login, split_url
 from chronicle.errors import SettingError
 from chronicle.transports.catalog import usual_url
 
@@ -43,9 +44,7 @@ def with_password(url: str, password: str) -> str:
     user, has = _userinfo(url)
     if not user or has:
         return url
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}"))
+    return join_login(url, f"{user}:{quote(password, safe='')}")
 
 
 def has_password(url: str) -> bool:
@@ -55,16 +54,8 @@ def has_password(url: str) -> bool:
 
 def _userinfo(url: str) -> tuple[str, bool]:
     """User (as written) and whether there is a password."""
-    user, _, password = _netloc(url).rpartition("@")[0].partition(":")
+    user, _, password = split_url(url).login.partition(":")
     return user, bool(password)
-
-
-def _netloc(url: str) -> str:
-    """User, password, host and port as written; empty when the URL has none or cannot be read."""
-    try:
-        return urlsplit(url).netloc
-    except ValueError:
-        return ""
 
 
 def _proca(environ: Mapping[str, str]) -> str | None:
@@ -78,7 +69,7 @@ def _proca(environ: Mapping[str, str]) -> str | None:
         raise SettingError("PROCA_USERNAME without PROCA_PASSWORD", "set both, or PROCA_URL")
     url = url or PROCA
     named, complete = _userinfo(url)
-    if complete or not _netloc(url):
+    if complete or not split_url(url).hosts:
         return url
     if user and named and unquote(named) != user:
         raise SettingError("PROCA_URL and PROCA_USERNAME name two users", "leave one of them out")
@@ -87,8 +78,7 @@ def _proca(environ: Mapping[str, str]) -> str | None:
             "PROCA_PASSWORD without a user name", "write the user into PROCA_URL, or set PROCA_USERNAME"
         )
     if user and not named:
-        parts = urlsplit(url)
-        url = urlunsplit(parts._replace(netloc=f"{quote(user, safe='')}@{parts.netloc}"))
+        url = join_login(url, quote(user, safe=""))
     return with_password(url, password) if password else url
 
 

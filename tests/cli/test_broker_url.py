@@ -46,7 +46,11 @@ from chronicle_cli.broker_url import has_password, resolve_url, with_password
         ),
         (None, {"PROCA_URL": "amqp://u:own@h/v", "PROCA_PASSWORD": "p"}, "amqp://u:own@h/v"),
         (None, {"PROCA_URL": "local:x.db", "PROCA_USERNAME": "u", "PROCA_PASSWORD": "p"}, "local:x.db"),
-        (None, {"PROCA_URL": "amqp://[::1/", "PROCA_USERNAME": "u", "PROCA_PASSWORD": "p"}, "amqp://[::1/"),
+        (
+            None,
+            {"PROCA_URL": "amqp://[::1/", "PROCA_USERNAME": "u", "PROCA_PASSWORD": "p"},
+            "amqp://u:p@[::1/",
+        ),
         ("amqp://u@h/v", {"CHRONICLE_PASSWORD": "s:e@c"}, "amqp://u:s%3Ae%40c@h/v"),
         ("amqp://u:own@h/v", {"CHRONICLE_PASSWORD": "other"}, "amqp://u:own@h/v"),
         ("amqp://h/v", {"CHRONICLE_PASSWORD": "other"}, "amqp://h/v"),

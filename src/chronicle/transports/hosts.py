@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
+from chronicle.core.frozen import frozen
 from chronicle.errors import SettingError
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Host:
     """One server that a URL names."""
 
@@ -23,17 +23,20 @@ class Host:
         return f"{shown}:{self.port}"
 
 
+ENCODE: Final = (
+    "percent-encode special characters in its user name or password (/ is %2F, # is %23, @ is %40)"
+)
 UNREADABLE: Final = "the URL cannot be read: its host or port is wrong"
 
 
-def host_of(text: str, usual_port: int, forms: str, encode: str) -> Host:
-    """One host of a URL that names several; `forms` and `encode` are the broker's words for a remedy."""
+def host_of(text: str, usual_port: int, forms: str) -> Host:
+    """One host of a URL that names several; `forms` are its forms, for a remedy."""
     try:
         parts = urlsplit(f"//{text}")
         name, port = parts.hostname, parts.port
     except ValueError:
         # The exception quotes what it could not read, which may be half a password.
-        raise SettingError(UNREADABLE, encode) from None
+        raise SettingError(UNREADABLE, ENCODE) from None
     if not name:
         raise SettingError("the URL names no host", f"write {forms}; the password goes in CHRONICLE_PASSWORD")
     if not name.isprintable() or any(sign.isspace() for sign in name):

@@ -18,7 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from threading import Lock
 from typing import Any, Final
-from urllib.parse import quote, quote_plus, unquote, urlsplit
+from urllib.parse import quote, quote_plus, unquote
+
+from chronicle.core.urls import split_url
 
 _SHORTEST: Final = 4
 _LARGEST_FILE: Final = 64 * 1024
@@ -66,9 +68,8 @@ KNOWN: Final = Known()
 
 def passwords_in(url: str) -> Iterator[str]:
     """The password in a URL, which must never be logged (Z4)."""
-    with suppress(ValueError):
-        if password := urlsplit(url).password:
-            yield unquote(password)
+    if password := split_url(url).login.partition(":")[2]:
+        yield unquote(password)
 
 
 def secrets_in(environ: Mapping[str, str]) -> Iterator[str]:
