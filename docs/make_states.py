@@ -22,7 +22,7 @@ Events that do not change the state have no arrow. Every arrow is logged and cou
 
 def tables() -> dict[str, Table]:
     """The tables of all brokers, by title."""
-    return {title: table for broker in brokers() for title, table in broker.states.items()}
+    return {title: table for broker in brokers() for title, table in broker.states().items()}
 
 
 def page(tables: Mapping[str, Table]) -> str:

@@ -75,11 +75,19 @@ class NotAllowed(BrokerRefused):
 
 
 class BrokerError(ChronicleError):
-    """The broker, or the connection to it, failed."""
+    """The broker, or the connection to it, failed; `remedy` says what to look at, if that is known."""
+
+    remedy = ""
 
 
 class BrokerUnreachable(BrokerError):
     """No connection could be made."""
+
+    def __init__(
+        self, problem: str, remedy: str = "check that it is running, and the host and port in the URL"
+    ) -> None:
+        super().__init__(problem)
+        self.remedy = remedy
 
 
 class ConnectionLost(BrokerError):

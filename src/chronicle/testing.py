@@ -206,7 +206,7 @@ class MemoryBroker:
             title="the broker in memory",
             schemes=("memory",),
             example="",
-            states={},
+            states=dict,
             check_url=lambda _url, _settings, _choices: UrlFacts(),
             transport=lambda connector: QueueTransport(self._queue(connector.queue)),
             publisher=_only_consumed,

@@ -153,7 +153,7 @@ def test_without_a_management_url_nobody_is_asked_and_the_warning_is_loud(
     """RB8: the queue would lose dead letters, and a consumer cannot know."""
     make(rabbit, name, "no exchange")
     del env["CHRONICLE_MANAGEMENT_URL"]
-    assert "--management-url" in unknown(started(chronicle, name, env))
+    assert "Check with --management-url" in unknown(started(chronicle, name, env))
 
 
 @pytest.mark.parametrize("trouble", ["nobody there", "wrong password", "not the API", "silence"])
@@ -176,6 +176,7 @@ def test_an_api_that_does_not_tell_is_a_warning_with_the_reason(
         env["CHRONICLE_MANAGEMENT_URL"], words = urls[trouble]
         process = started(chronicle, name, env, "--dead-letters", "broker")
     assert words in unknown(process)
+    assert "Check that this is right: --management-url" in unknown(process)
     assert "secret-canary" not in process.stderr + process.stdout
 
 

@@ -25,6 +25,15 @@ async def look_async(message):
     return look(message)
 
 
+def look_at_pika(message):
+    import pika
+
+    found = [pika.adapters.AsyncioConnection.__module__, pika.BlockingConnection.__module__]
+    with open("modules", "w") as file:
+        print(*found, sep="\\n", file=file)
+    return not hasattr(pika.adapters, "nothing")
+
+
 def look_at_collector(message):
     with open("collector", "w") as file:
         print(gc.isenabled(), gc.get_freeze_count() > 10_000, file=file)
@@ -43,6 +52,9 @@ UNNEEDED: Final = frozenset({
 ON_RABBIT: Final = frozenset({
     "sqlite3", "secrets", "chronicle.core.record", "chronicle.core.topology",
     "chronicle.transports.local.store",
+    "chronicle.transports.kafka.address", "chronicle.transports.kafka.choices",
+    "chronicle.transports.kafka.states", "chronicle.transports.redis.address",
+    "chronicle.transports.redis.choices", "chronicle.transports.redis.states",
     "chronicle.transports.rabbitmq.courier", "chronicle.transports.rabbitmq.confirms",
     "chronicle.transports.rabbitmq.topology", "chronicle.transports.rabbitmq.preflight",
     "chronicle.transports.rabbitmq.management", "chronicle.transports.rabbitmq.publisher",
@@ -75,8 +87,18 @@ def test_a_run_on_rabbitmq_imports_nothing_of_other_commands_brokers_and_options
     found = imported(chronicle, tmp_path, rabbit.url, queue, function)
     assert "pika" in found
     assert needless(found, UNNEEDED | ON_RABBIT) == set()
+    assert ("asyncio" in found) == (function == "look_async")
     assert ("chronicle.workers.tasks" in found) == (function == "look_async")
     assert ("chronicle.workers.threads" in found) == (function == "look")
+
+
+def test_a_syncer_that_uses_pika_itself_finds_all_of_it(
+    rabbit: Broker, chronicle: StartChronicle, tmp_path: Path
+) -> None:
+    queue = rabbit.queues.declare(rabbit.queues.name())
+    rabbit.queues.publish(queue, samples.body("action-plain.json"))
+    found = imported(chronicle, tmp_path, rabbit.url, queue, "look_at_pika")
+    assert found == {"pika.adapters.asyncio_connection", "pika.adapters.blocking_connection"}
 
 
 @pytest.mark.parametrize("function", ["look", "look_async"])

@@ -18,11 +18,11 @@ from chronicle.core.policy import OnFailure, Policy
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.core.topology import retry_queue_name
 from chronicle.errors import ConnectionLost, SettingError
-from chronicle.transports.rabbitmq.choices import DEAD_LETTERS, Way
 from chronicle.transports.rabbitmq.codec.decode import fields_of, properties_of
 from chronicle.transports.rabbitmq.codec.encode import encode
 from chronicle.transports.rabbitmq.connection import Encoded
 from chronicle.transports.rabbitmq.consumer import RabbitTransport
+from chronicle.transports.rabbitmq.options import DEAD_LETTERS, Way
 from chronicle.transports.seam import Closing, Connector, refuse_what_it_cannot
 from support.fixtures import Broker
 from support.proxy import Mode, Proxy

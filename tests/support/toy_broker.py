@@ -53,7 +53,7 @@ BROKER: Final = Broker(
     example="toy://box",
     more_examples=("toy+shelf://top,bottom",),
     settings={"colour": "of the box"},
-    states={"The toy box": EMBEDDED},
+    states=lambda: {"The toy box": EMBEDDED},
     options=(
         BrokerOption(
             name="wind_up",

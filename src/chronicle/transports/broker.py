@@ -9,11 +9,12 @@ Rule 3: a reason in a record is a piece of a sentence that the command line fini
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from chronicle.core.deadletters.prospect import Prospect
+from chronicle.core.frozen import frozen
 from chronicle.core.machine import Table
 from chronicle.core.order import LaneOf
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
@@ -34,12 +35,14 @@ class OptionKind(StrEnum):
     CHOICE = "choice"  # one of `values`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BrokerOption:
     """An option that a kind of broker has of its own; the command line makes the flag and the variable.
 
     Brokers may share a name if they agree on the kind; of a CHOICE each may have its own values.
     """
+
+    _: KW_ONLY
 
     name: str  # claim_idle → --claim-idle, CHRONICLE_CLAIM_IDLE, connector.choices["claim_idle"]
     help: str  # a sentence; shown with the broker's title
@@ -50,7 +53,7 @@ class BrokerOption:
     usual: str = ""  # the default, for the help; the transport applies it to a choice that was not made
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UrlFacts:
     """What a URL and its settings say, once they have been checked."""
 
@@ -58,7 +61,7 @@ class UrlFacts:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeadLetterCheck:
     """How to find out before the first message whether a broker keeps the dead letters left to it (RB8)."""
 
@@ -66,9 +69,11 @@ class DeadLetterCheck:
     check_url: Callable[[str, str], tuple[str, ...]]  # management URL, broker's URL → warnings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Broker:
     """One kind of broker."""
+
+    _: KW_ONLY
 
     title: str  # as used in a sentence
     schemes: tuple[str, ...]
@@ -78,7 +83,7 @@ class Broker:
     usual_url: str = ""  # the default when no URL is given; one broker in the catalog has it
     settings: Mapping[str, str] = field(default_factory=dict)  # what --set takes, with its meaning
     options: tuple[BrokerOption, ...] = ()  # its own; what was chosen is in `connector.choices`
-    states: Mapping[str, Table]  # the transition tables of its consumers, by title, for docs/states.md
+    states: Callable[[], Mapping[str, Table]]  # the tables of its consumers, by title, for docs/states.md
     refuses: Mapping[str, str] = field(default_factory=dict)  # option that has no effect here → why
     unhonoured: Mapping[str, str] = field(default_factory=dict)  # wish of QueueOptions → what to say about it
     orders: Mapping[str, LaneOf] = field(default_factory=dict)  # its lanes

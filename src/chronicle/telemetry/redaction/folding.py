@@ -7,13 +7,13 @@ where in the text it came from, so that what is found can be cut out of the text
 
 from __future__ import annotations
 
-import html
 import re
 import unicodedata
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 from urllib.parse import unquote_to_bytes
+
+from chronicle.core.frozen import frozen
 
 Span: TypeAlias = tuple[int, int]
 
@@ -34,7 +34,7 @@ _UNSEEN: Final = frozenset(("Mn", "Mc", "Me", "Cf"))  # accents, and what has no
 _SINGLES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layer:
     """One reading of a text: folded characters, and the span of the text each came from."""
 
@@ -117,7 +117,9 @@ def _plain(match: re.Match[str]) -> str:
             units = bytes.fromhex(piece.lower().replace("\\u", ""))
             return units.decode("utf-16-be", "replace")
         case "entity":
-            return html.unescape(piece.lower())
+            from html import unescape  # its table of names is large, and rarely needed
+
+            return unescape(piece.lower())
         case _:
             return _SINGLES.get(piece[1], piece[1])
 

@@ -13,24 +13,19 @@ Rule 3 (Z9): certificates and host names are always verified.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
+from chronicle.core.frozen import frozen
+from chronicle.core.urls import split_url
 from chronicle.errors import SettingError
-from chronicle.transports.hosts import UNREADABLE, Host, host_of, is_loopback
+from chronicle.transports.hosts import ENCODE, Host, host_of, is_loopback
+from chronicle.transports.kafka.options import SECURE
 from chronicle.transports.kafka.refused import refuse
 from chronicle.transports.seam import Tls
 
-SCHEMES: Final = ("kafka", "kafka+ssl")
-SECURE: Final = ("kafka+ssl",)
 PORT: Final = 9092
-# What --set takes, for the help.
-SETTINGS: Final = {
-    "prefetch": "messages",
-    "sasl.mechanism": "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512",
-    "any setting of librdkafka": "such as max.poll.interval.ms=600000, group.protocol=consumer",
-}
 MECHANISM: Final = "sasl.mechanism"
 BY_PASSWORD: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 MAX_PREFETCH: Final = 65535
@@ -38,13 +33,10 @@ SILENCE: Final = 10_000  # milliseconds without an answer after which a broker c
 SESSION: Final = "session.timeout.ms"
 HEARTBEAT: Final = "heartbeat.interval.ms"
 USUAL_HEARTBEAT: Final = 3_000  # milliseconds
-ENCODE: Final = (
-    "percent-encode special characters in its user name or password (/ is %2F, # is %23, @ is %40)"
-)
 FORMS: Final = "kafka://user@h1:9092,h2:9092, or kafka+ssl:// with TLS"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Address:
     """One cluster, and how to log in. The password never shows."""
 
@@ -77,10 +69,7 @@ class Address:
 
 def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
     """Read a Kafka URL and the `--set` pairs that belong to it; SettingError if it is wrong."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise SettingError(UNREADABLE, ENCODE) from None
+    parts = split_url(url)
     if parts.fragment or "#" in url:
         raise SettingError("the URL has a # in it", ENCODE)
     if parts.query or "?" in url:
@@ -89,8 +78,7 @@ def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
         )
     if parts.path.strip("/"):
         raise SettingError("a Kafka URL ends with its hosts", f"write {FORMS}; --queue names the topic")
-    login, _, netloc = parts.netloc.rpartition("@")
-    user, _, password = login.partition(":")
+    user, _, password = parts.login.partition(":")
     settings = dict(extras or {})
     prefetch = _prefetch(settings.pop("prefetch", None))
     for name, value in settings.items():
@@ -98,10 +86,10 @@ def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
     if "sasl.mechanisms" in settings:  # librdkafka's older name for the same
         settings.setdefault(MECHANISM, settings.pop("sasl.mechanisms"))
     address = Address(
-        hosts=tuple(host_of(text, PORT, FORMS, ENCODE) for text in netloc.split(",")),
+        hosts=tuple(host_of(text, PORT, FORMS) for text in parts.hosts.split(",")),
         user=unquote(user),
         password=unquote(password),
-        tls=parts.scheme.lower() in SECURE,
+        tls=parts.scheme in SECURE,
         settings=settings,
         prefetch=prefetch,
     )

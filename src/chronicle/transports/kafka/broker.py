@@ -6,10 +6,9 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.core.delivery import Delivery
+from chronicle.core.machine import Table
 from chronicle.transports.broker import Broker, Stopping, UrlFacts
-from chronicle.transports.kafka.address import SCHEMES, SECURE, SETTINGS, address_of
-from chronicle.transports.kafka.choices import OPTIONS, choices_of
-from chronicle.transports.kafka.states import KAFKA
+from chronicle.transports.kafka.options import OPTIONS, SCHEMES, SECURE, SETTINGS
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
 if TYPE_CHECKING:  # plans are made by few commands
@@ -29,6 +28,9 @@ ANY: Final = "topic"  # stands for the queue where that does not matter
 
 def check_url(url: str, settings: Mapping[str, str], chosen: Mapping[str, Any]) -> UrlFacts:
     """Read the address and the choices; warn when a login would cross a network unencrypted (Z9)."""
+    from chronicle.transports.kafka.address import address_of
+    from chronicle.transports.kafka.choices import choices_of
+
     address = address_of(url, settings)
     choices_of(chosen, ANY)
     if not address.password or address.tls or address.loopback:
@@ -45,6 +47,12 @@ def by_key(delivery: Delivery) -> Hashable | None:
 def by_partition(delivery: Delivery) -> Hashable | None:
     partition: int | None = delivery.origin.get("partition")
     return partition
+
+
+def states() -> Mapping[str, Table]:
+    from chronicle.transports.kafka.states import KAFKA
+
+    return {"Kafka": KAFKA}
 
 
 def transport(connector: Connector) -> Transport:
@@ -90,7 +98,7 @@ BROKER: Final = Broker(
     example="kafka://user@h1:9092,h2:9092",
     settings=SETTINGS,
     options=OPTIONS,
-    states={"Kafka": KAFKA},
+    states=states,
     refuses={
         "only_retry": "records wait for another try in memory",
         "management_url": KEEPS_DEAD_LETTERS,

@@ -1,4 +1,4 @@
-"""The options that only Kafka has, and what they mean. Pure.
+"""What the options that only Kafka has mean. Pure.
 
 Rule: a group has one topic. The default names both, because members of one group with different topics
         disturb each other at every rebalance.
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
+from chronicle.core.frozen import frozen
 from chronicle.core.queues import dead_letter_queue
 from chronicle.errors import SettingError
-from chronicle.transports.broker import BrokerOption, OptionKind
 
 TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 MILLISECONDS: Final = re.compile(r"[0-9]{12,15}")  # from 1973 on: ten digits are seconds, eight a date
@@ -34,54 +33,7 @@ class Edge(StrEnum):
 Start: TypeAlias = Edge | int  # an end of the topic, or milliseconds since 1970
 
 
-def _for(*commands: str) -> frozenset[str]:
-    return frozenset(commands)
-
-
-OPTIONS: Final = (
-    BrokerOption(
-        name="group",
-        metavar="NAME",
-        usual="chronicle.TOPIC",
-        commands=_for("consume", "capture"),
-        help="The consumer group, whose committed offsets say what is done. Use one group for one topic. "
-        "capture: copy what this group has not done.",
-    ),
-    BrokerOption(
-        name="from",
-        metavar="start|end|TIME",
-        usual="start",
-        commands=_for("consume", "capture"),
-        help="Where a group begins that has committed nothing: the start or the end of the topic, or a time "
-        "(2026-03-01T12:00:00Z, or milliseconds since 1970). capture: begin there in any case.",
-    ),
-    BrokerOption(
-        name="key",
-        metavar="PATH",
-        commands=_for("publish"),
-        help="The field of the message that becomes the record's key, such as contact.contactRef: records "
-        "with one key stay in order. Without it, a record keeps the key it was captured with.",
-    ),
-    BrokerOption(
-        name="partitions",
-        kind=OptionKind.COUNT,
-        metavar="N",
-        usual="the cluster's",
-        commands=_for("declare", "consume"),
-        help="How many partitions a topic gets that is created; its dead-letter topic gets as many.",
-    ),
-    BrokerOption(
-        name="replication",
-        kind=OptionKind.COUNT,
-        metavar="N",
-        usual="the cluster's",
-        commands=_for("declare", "consume"),
-        help="How many copies of each partition the brokers of the cluster keep, of topics that are created.",
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choices:
     """What the operator chose, or the defaults."""
 

@@ -160,7 +160,7 @@ def _appeared(admin: Admin, name: str, stopping: Callable[[], bool]) -> Topic:
             return found
         if stopping() or monotonic() > until:
             raise BrokerUnreachable(
-                f"{admin.address.place}: the brokers do not know the new topic {name!r} yet"
+                f"{admin.address.place}: the brokers do not know the new topic {name!r} yet", "try again"
             )
         sleep(0.1)
 

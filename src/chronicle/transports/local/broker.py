@@ -65,7 +65,7 @@ BROKER: Final = Broker(
     schemes=("local",),
     example="local:FILE",
     usual_url="local:chronicle.db",
-    states={"The embedded queue": EMBEDDED},
+    states=lambda: {"The embedded queue": EMBEDDED},
     refuses={
         "only_retry": "it delays messages itself",
         "management_url": KEEPS_DEAD_LETTERS,

@@ -212,7 +212,7 @@ class LocalTransport:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise BrokerUnreachable(
-                    f"no lock file can be created next to {self.place}: the disk is full"
+                    f"no lock file can be created next to {self.place}: the disk is full", "free some space"
                 ) from error
             raise BrokerRefused(
                 f"{self._folder.name} next to {self.place} cannot be used: {error.strerror or error}",

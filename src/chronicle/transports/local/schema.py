@@ -144,4 +144,4 @@ def explain(error: sqlite3.Error, place: str, *, opening: bool) -> BrokerError |
         return ConnectionLost(problem)
     if code in REMEDIES:
         return BrokerRefused(problem, REMEDIES[code])
-    return BrokerUnreachable(problem)
+    return BrokerUnreachable(problem, "")

@@ -8,28 +8,21 @@ Rule 2: only a short list of URL arguments is accepted; the rest is refused. pik
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from chronicle.core.frozen import frozen
 from chronicle.errors import SettingError
-from chronicle.transports.hosts import is_loopback
+from chronicle.transports.hosts import ENCODE, UNREADABLE, is_loopback
+from chronicle.transports.rabbitmq.options import SETTINGS
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 CONNECT_TIMEOUT: Final = 10.0
-# What the URL's arguments and `--set` accept; the units are those of RabbitMQ's own list of URI arguments.
-SETTINGS: Final = {
-    "heartbeat": "seconds",
-    "connection_timeout": "milliseconds",
-    "prefetch": "messages",
-}
 MAX_PREFETCH: Final = 65535  # AMQP's maximum; zero would mean no limit
-ENCODE: Final = (
-    "percent-encode special characters in its user name or password (/ is %2F, # is %23, @ is %40)"
-)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Address:
     """One broker and virtual host, and how to log in. The password never shows."""
 
@@ -65,7 +58,7 @@ def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
         host = parts.hostname
     except ValueError:
         # The exception quotes what it could not read, which may be half a password.
-        raise SettingError("the URL cannot be read: its host or port is wrong", ENCODE) from None
+        raise SettingError(UNREADABLE, ENCODE) from None
     scheme = parts.scheme.lower()
     if parts.fragment or "#" in url:
         raise SettingError("the URL has a # in it", ENCODE)

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.core.deadletters.prospect import Prospect
+from chronicle.core.machine import Table
 from chronicle.transports.broker import Broker, DeadLetterCheck, Stopping, UrlFacts
-from chronicle.transports.rabbitmq.address import SETTINGS, address_of
-from chronicle.transports.rabbitmq.choices import OPTIONS
-from chronicle.transports.rabbitmq.states import RABBIT
+from chronicle.transports.rabbitmq.options import OPTIONS, SETTINGS
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
 if TYPE_CHECKING:  # plans are made by few commands
@@ -18,6 +17,8 @@ if TYPE_CHECKING:  # plans are made by few commands
 
 def check_url(url: str, settings: Mapping[str, str], _choices: Mapping[str, Any]) -> UrlFacts:
     """Read the address; warn when a password would cross a network unencrypted (Z9)."""
+    from chronicle.transports.rabbitmq.address import address_of
+
     address = address_of(url, settings)
     if address.tls or address.loopback or not address.given_password:
         return UrlFacts(address.prefetch)
@@ -27,7 +28,16 @@ def check_url(url: str, settings: Mapping[str, str], _choices: Mapping[str, Any]
     )
 
 
+def states() -> Mapping[str, Table]:
+    from chronicle.transports.rabbitmq.states import RABBIT
+
+    return {"RabbitMQ": RABBIT}
+
+
 def transport(connector: Connector) -> Transport:
+    from chronicle.transports.rabbitmq.lean_pika import import_pika
+
+    import_pika()  # before others do
     from chronicle.transports.rabbitmq.consumer import RabbitTransport
 
     return RabbitTransport(connector)
@@ -71,6 +81,7 @@ def ask(connector: Connector, management_url: str) -> Prospect:
 
 
 def check_management_url(management_url: str, url: str) -> tuple[str, ...]:
+    from chronicle.transports.rabbitmq.address import address_of
     from chronicle.transports.rabbitmq.management import management_of
 
     if not management_of(management_url, address_of(url)).readable:
@@ -85,7 +96,7 @@ BROKER: Final = Broker(
     example="amqp://user@host/vhost",
     settings=SETTINGS,
     options=OPTIONS,
-    states={"RabbitMQ": RABBIT},
+    states=states,
     marks="RabbitMQ marks messages that were looked at as redelivered",
     marks_mean="until they are settled they get no second try from requeue-once, and a quorum queue counts "
     "this as a try towards its delivery limit",

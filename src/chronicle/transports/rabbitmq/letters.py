@@ -22,8 +22,8 @@ from chronicle.core.deadletters.prospect import Keeping, Prospect
 from chronicle.core.notice import Notice
 from chronicle.core.queues import MAX_NAME, dead_letter_queue
 from chronicle.errors import BrokerRefused, BrokerUnreachable, SettingError
-from chronicle.transports.rabbitmq.choices import DEAD_LETTERS, Way
 from chronicle.transports.rabbitmq.connection import Connection
+from chronicle.transports.rabbitmq.options import DEAD_LETTERS, Way
 from chronicle.transports.rabbitmq.parameters import place, reason
 from chronicle.transports.rabbitmq.session import Session
 from chronicle.transports.seam import Connector, DeadLetterKeeper
@@ -142,7 +142,7 @@ class Letters:
             if closed.reply_code != 404 or DOWN in closed.reply_text:
                 # It may be there: nothing is left to the broker for a trouble that passes.
                 trouble = f"{self._place}: the queue {self.target!r}: {reason(closed)}"
-                raise BrokerUnreachable(trouble) from None
+                raise BrokerUnreachable(trouble, "") from None
             return f"there is no queue {self.target!r}"
         return ""
 
@@ -178,9 +178,10 @@ class Letters:
             case Keeping.VANISHES:
                 does = f"the broker deletes them: {why}"
             case Keeping.UNKNOWN:
+                check = "Check with" if self._prospect is NOT_ASKED else "Check that this is right:"
                 does = (
                     "the broker decides. Whether this queue has a dead-letter exchange is not known "
-                    f"({why}), and without one they are deleted. Check with --management-url{self._advice}"
+                    f"({why}), and without one they are deleted. {check} --management-url{self._advice}"
                 )
         return self._notice(keeping, f"dead letters: rejected ({self._obstacle}), {does}")
 

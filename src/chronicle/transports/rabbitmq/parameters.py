@@ -10,12 +10,12 @@ import re
 import shlex
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import pika
 from pika import exceptions
 
+from chronicle.core.frozen import frozen
 from chronicle.errors import BrokerRefused, NoSuchQueue, NotAllowed, OperatorError
 from chronicle.transports.rabbitmq.address import Address, address_of
 from chronicle.transports.seam import Connector
@@ -68,7 +68,7 @@ def refusal(error: BaseException, connector: Connector) -> OperatorError | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Oversize:
     """A message that is larger than the broker allows, in bytes; 16 MiB unless set, before 4.0 128 MiB."""
 
@@ -204,7 +204,9 @@ def _login_refused(address: Address) -> BrokerRefused:
         )
     return BrokerRefused(
         f"{address.place}: user name or password was refused",
-        "check the user in the URL and the password in CHRONICLE_PASSWORD; guest works on localhost only",
+        # The default user is not named: its name is its password, too, and would be masked.
+        "check the user in the URL and the password in CHRONICLE_PASSWORD; RabbitMQ's default user works on "
+        "localhost only",
     )
 
 

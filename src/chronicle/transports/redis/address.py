@@ -12,23 +12,19 @@ Rule: an error never repeats parts of the URL: a password with an unescaped `#` 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote
 
+from chronicle.core.frozen import frozen
+from chronicle.core.urls import Url, split_url
 from chronicle.errors import SettingError
-from chronicle.transports.hosts import UNREADABLE, Host, host_of, is_loopback
+from chronicle.transports.hosts import ENCODE, Host, host_of, is_loopback
+from chronicle.transports.redis.options import SETTINGS
 
-SCHEMES: Final = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
-SECURE: Final = tuple(scheme for scheme in SCHEMES if scheme.startswith("rediss"))
-# What --set takes, with the unit.
-SETTINGS: Final = {"connection_timeout": "milliseconds", "prefetch": "messages"}
 CONNECT_TIMEOUT: Final = 5.0  # seconds; a stop waits for a connect, so it is short
 MAX_PREFETCH: Final = 65535
-ENCODE: Final = (
-    "percent-encode special characters in its user name or password (/ is %2F, # is %23, @ is %40)"
-)
 FORMS: Final = "redis://user@host:6379/0, redis+sentinel://h1,h2/SERVICE/0 or redis+cluster://h1,h2"
 
 
@@ -43,7 +39,7 @@ class Kind(StrEnum):
 PORTS: Final = {Kind.SINGLE: 6379, Kind.SENTINEL: 26379, Kind.CLUSTER: 6379}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Address:
     """One Redis, and how to log in. The password never shows."""
 
@@ -71,21 +67,17 @@ class Address:
 
 def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
     """Read a Redis URL and the `--set` pairs that belong to it; SettingError if it is wrong."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise SettingError(UNREADABLE, ENCODE) from None
+    parts = split_url(url)
     if parts.fragment or "#" in url:
         raise SettingError("the URL has a # in it", ENCODE)
     if parts.query:
         raise SettingError(
             "a Redis URL takes no arguments", "use --set, and --tls-ca, --tls-cert and --tls-key"
         )
-    scheme, _, how = parts.scheme.lower().partition("+")
+    scheme, _, how = parts.scheme.partition("+")
     kind = Kind(how) if how else Kind.SINGLE
-    login, _, netloc = parts.netloc.rpartition("@")
-    user, _, password = login.partition(":")
-    hosts = tuple(host_of(text, PORTS[kind], FORMS, ENCODE) for text in netloc.split(","))
+    user, _, password = parts.login.partition(":")
+    hosts = tuple(host_of(text, PORTS[kind], FORMS) for text in parts.hosts.split(","))
     if kind is Kind.SINGLE and len(hosts) > 1:
         raise SettingError("the URL names several hosts", f"say what they are: {FORMS}")
     service, db = _path(parts, kind)
@@ -103,7 +95,7 @@ def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
     )
 
 
-def _path(parts: SplitResult, kind: Kind) -> tuple[str, int]:
+def _path(parts: Url, kind: Kind) -> tuple[str, int]:
     """The sentinels' service and the number of the database."""
     pieces = [unquote(piece) for piece in parts.path.strip("/").split("/") if piece]
     service = ""

@@ -190,7 +190,8 @@ def untrusted(text: str, address: Address) -> ChronicleError | None:
     if "EOF" in text.upper():
         return BrokerUnreachable(
             f"{address.place}: the server ended the TLS connection without an answer; does it want a client "
-            "certificate (--tls-cert, --tls-key)?"
+            "certificate (--tls-cert, --tls-key)?",
+            "",
         )
     return None
 

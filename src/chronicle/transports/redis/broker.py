@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from chronicle.core.machine import Table
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker, Stopping, UrlFacts
-from chronicle.transports.redis.address import SCHEMES, SECURE, SETTINGS, address_of
-from chronicle.transports.redis.choices import OPTIONS, Mode, choices_of
-from chronicle.transports.redis.states import REDIS
+from chronicle.transports.redis.options import OPTIONS, SCHEMES, SECURE, SETTINGS, Mode
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport
 
 if TYPE_CHECKING:  # plans are made by few commands
@@ -25,6 +24,9 @@ NO_LOOP: Final = "there is no dead-letter exchange to go round in; use --on-fail
 
 def check_url(url: str, settings: Mapping[str, str], chosen: Mapping[str, Any]) -> UrlFacts:
     """Read the address and the choices; warn when a password would cross a network unencrypted (Z9)."""
+    from chronicle.transports.redis.address import address_of
+    from chronicle.transports.redis.choices import choices_of
+
     address = address_of(url, settings)
     choices = choices_of(chosen)
     warnings: tuple[str, ...] = ()
@@ -37,7 +39,15 @@ def check_url(url: str, settings: Mapping[str, str], chosen: Mapping[str, Any]) 
     return UrlFacts(address.prefetch, warnings)
 
 
+def states() -> Mapping[str, Table]:
+    from chronicle.transports.redis.states import REDIS
+
+    return {"Redis": REDIS}
+
+
 def transport(connector: Connector) -> Transport:
+    from chronicle.transports.redis.choices import choices_of
+
     choices = choices_of(connector.choices)
     if choices.mode is Mode.PUBSUB:
         if connector.declare is not None:
@@ -92,7 +102,7 @@ BROKER: Final = Broker(
     more_examples=("redis+sentinel://user@h1,h2/SERVICE/0", "redis+cluster://user@h1,h2"),
     settings=SETTINGS,
     options=OPTIONS,
-    states={"Redis": REDIS},
+    states=states,
     refuses={
         "only_retry": "entries wait for another try in one sorted set",
         "management_url": KEEPS_DEAD_LETTERS,

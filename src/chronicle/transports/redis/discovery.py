@@ -61,7 +61,7 @@ def _log_in(
     # An ACL user may lack ROLE: then the first write shows what it is.
     if not isinstance(role, Exception) and role[0] != b"master":
         wire.close()
-        raise BrokerUnreachable(f"{address.place}: the server the sentinels name is no master yet")
+        raise BrokerUnreachable(f"{address.place}: the server the sentinels name is no master yet", "")
     return wire
 
 
@@ -130,4 +130,4 @@ def _owner(wire: Wire, asked: Host, slot: int, address: Address, stopping: Calla
             name = (master[0] or b"").decode()
             # A node that does not know its own name leaves it out.
             return Host(name if name not in ("", "?") else asked.name, int(master[1]))
-    raise BrokerUnreachable(f"{address.place}: no node of the cluster has slot {slot} now")
+    raise BrokerUnreachable(f"{address.place}: no node of the cluster has slot {slot} now", "")

@@ -13,11 +13,12 @@ from chronicle.core.queues import dead_letter_queue
 from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost
 from chronicle.transports.redis.address import address_of
 from chronicle.transports.redis.answers import OOM, word_of
-from chronicle.transports.redis.choices import Mode, choices_of
+from chronicle.transports.redis.choices import choices_of
 from chronicle.transports.redis.connection import Argument, Wire
 from chronicle.transports.redis.discovery import connect
 from chronicle.transports.redis.entries import PAST, pairs_of
 from chronicle.transports.redis.keys import check_slot
+from chronicle.transports.redis.options import Mode
 from chronicle.transports.redis.topology import no_stream, no_such_kind
 from chronicle.transports.seam import Connector, Outgoing, never, nothing
 from chronicle.transports.tls import tls_context

@@ -31,10 +31,10 @@ from chronicle.core.words import many
 from chronicle.errors import ConnectionLost
 from chronicle.transports.redis import states
 from chronicle.transports.redis.address import address_of
-from chronicle.transports.redis.choices import Mode
 from chronicle.transports.redis.connection import Answer
 from chronicle.transports.redis.discovery import connect_anywhere
 from chronicle.transports.redis.entries import NAME
+from chronicle.transports.redis.options import Mode
 from chronicle.transports.redis.poller import GONE, Poller
 from chronicle.transports.redis.states import EVERYDAY, REDIS, Redis, RedisEvent
 from chronicle.transports.redis.subscription import HUNG_UP, Subscription, channels_in, origin_of

@@ -20,11 +20,12 @@ from chronicle.errors import BrokerRefused, ConnectionLost, SettingError
 from chronicle.transports.redis import scripts
 from chronicle.transports.redis.address import address_of
 from chronicle.transports.redis.answers import OOM, is_gone, word_of
-from chronicle.transports.redis.choices import Mode, choices_of
+from chronicle.transports.redis.choices import choices_of
 from chronicle.transports.redis.connection import Answer, Wire
 from chronicle.transports.redis.discovery import connect
 from chronicle.transports.redis.entries import NAME, Claim, delivery_of, moved
 from chronicle.transports.redis.keys import USUAL_GROUP, Keys, check_slot
+from chronicle.transports.redis.options import Mode
 from chronicle.transports.redis.topology import no_stream
 from chronicle.transports.seam import Closing, Connector, Outgoing, Reading
 from chronicle.transports.tls import tls_context

@@ -8,10 +8,11 @@ from chronicle.core.topology import Done, Queue, Step
 from chronicle.errors import BrokerRefused, NoSuchQueue, SettingError
 from chronicle.transports.redis.address import address_of
 from chronicle.transports.redis.answers import BUSY_GROUP, OOM, word_of
-from chronicle.transports.redis.choices import Mode, choices_of
+from chronicle.transports.redis.choices import choices_of
 from chronicle.transports.redis.connection import Wire
 from chronicle.transports.redis.discovery import connect
 from chronicle.transports.redis.keys import Keys, check_slot
+from chronicle.transports.redis.options import Mode
 from chronicle.transports.seam import Connector, never
 from chronicle.transports.tls import tls_context
 

@@ -20,12 +20,12 @@ from chronicle.core.notice import Notice
 from chronicle.errors import ConnectionLost
 from chronicle.transports.redis import scripts
 from chronicle.transports.redis.answers import OOM, PASSING, is_gone, word_of
-from chronicle.transports.redis.choices import LIVELY
 from chronicle.transports.redis.connection import Answer
 from chronicle.transports.redis.depth import Depth
 from chronicle.transports.redis.dialogue import Dialogue
 from chronicle.transports.redis.entries import Claim
 from chronicle.transports.redis.keys import Keys
+from chronicle.transports.redis.options import LIVELY
 
 ROBBED: Final = "redis.taken_over"
 UNREAD_TRIMMED: Final = "redis.unread_trimmed"

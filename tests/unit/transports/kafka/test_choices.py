@@ -5,14 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chronicle.errors import SettingError
-from chronicle.transports.kafka.choices import (
-    OPTIONS,
-    Choices,
-    Edge,
-    Start,
-    choices_of,
-    dead_letter_topic,
-)
+from chronicle.transports.kafka.choices import Choices, Edge, Start, choices_of, dead_letter_topic
+from chronicle.transports.kafka.options import OPTIONS
 
 
 def test_what_was_not_chosen_has_its_default() -> None:

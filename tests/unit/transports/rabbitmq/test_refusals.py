@@ -13,7 +13,7 @@ from pika.adapters.utils.connection_workflow import (
 )
 
 from chronicle.telemetry.redaction import redact
-from chronicle.transports.rabbitmq.address import ENCODE
+from chronicle.transports.hosts import ENCODE
 from chronicle.transports.rabbitmq.parameters import (
     Oversize,
     connection_parameters,
@@ -75,6 +75,15 @@ def test_a_missing_password_is_named() -> None:
     assert found is not None
     assert found.problem.endswith("no password was given")
     assert found.remedy == "set CHRONICLE_PASSWORD"
+
+
+def test_the_default_user_is_not_named_because_it_would_be_masked() -> None:
+    """Z4: whoever logs in as guest has a password that is its name."""
+    refused = exceptions.ConnectionClosedByBroker(403, "ACCESS_REFUSED")
+    found = refusal(refused, Connector("amqp://guest:guest@broker.example/", "orders"))
+    assert found is not None
+    assert "default user works on localhost only" in found.remedy
+    assert "guest" not in found.remedy
 
 
 def test_a_missing_queue_comes_with_the_command_that_makes_it() -> None:

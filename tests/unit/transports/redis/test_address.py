@@ -6,7 +6,8 @@ import pytest
 
 from chronicle.errors import SettingError
 from chronicle.transports.hosts import Host
-from chronicle.transports.redis.address import SCHEMES, SECURE, Address, Kind, address_of
+from chronicle.transports.redis.address import Address, Kind, address_of
+from chronicle.transports.redis.options import SCHEMES, SECURE
 
 SECRET = "hunter22"
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from chronicle.errors import SettingError
-from chronicle.transports.redis.choices import OPTIONS, Choices, Mode, choices_of
+from chronicle.transports.redis.choices import Choices, choices_of
+from chronicle.transports.redis.options import OPTIONS, Mode
 
 
 def test_what_was_not_chosen_has_its_default() -> None:

@@ -1,4 +1,4 @@
-"""The options that only RabbitMQ has."""
+"""What the command line knows of RabbitMQ: settings, options. Read with every broker, so it is short."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from typing import Final
 
 from chronicle.transports.broker import BrokerOption, OptionKind
 
+# What the URL's arguments and `--set` accept; the units are those of RabbitMQ's own list of URI arguments.
+SETTINGS: Final = {
+    "heartbeat": "seconds",
+    "connection_timeout": "milliseconds",
+    "prefetch": "messages",
+}
 DEAD_LETTERS: Final = "dead_letters"
 
 
