@@ -18,7 +18,7 @@ from typing import Any, Final
 import click
 
 from chronicle import __version__
-from chronicle.engine.signals import interrupt_on_signal
+from chronicle.engine.signals import heed_no_signal, interrupt_on_signal
 from chronicle.errors import BrokerError, ChronicleError, OperatorError, SyncerError
 from chronicle_cli import report
 from chronicle_cli.dotenv_file import load_env
@@ -56,6 +56,7 @@ chronicle COMMAND --help
 
 
 LINGER: Final = 2.0  # seconds
+COMPLETING: Final = "_CHRONICLE_COMPLETE"  # set by the script of a shell, or by whoever wants that script
 INTERRUPTED: Final = 4  # as engine.job.Exit.RETURNED; the help should not pay for importing that
 
 
@@ -120,16 +121,21 @@ def cli(args: Sequence[str] | None, /, env_file: str | None, env_allow: tuple[st
     flag overrides the environment, which overrides .env. proca's own PROCA_… variables come last. The file
     must be yours, with mode 600.
     """
+    slips = tuple(unknown(os.environ, strangers=False))  # before the file adds its own, which it names itself
     warnings = load_env(env_file, os.environ, env_allow)
     _choose_words(args or ())  # the file may say how to log
-    report.warn(*unknown(os.environ, strangers=False), *warnings)
+    report.warn(*slips, *warnings)
 
 
 def main() -> None:
     """The command line of this process (__main__.py)."""
     _fill_closed_streams()
     interrupt_on_signal(lambda: report.last_words("stopped at once"))
-    code = run(sys.argv[1:])
+    try:
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # a signal that came a moment before it was awaited
+        code = INTERRUPTED
+    heed_no_signal()  # there is nothing left to stop in good order
     if code:
         _do_not_linger(code)
     sys.exit(code)
@@ -167,6 +173,10 @@ def _do_not_linger(code: int) -> None:
 def run(args: Sequence[str]) -> int:
     """Run the command line; the exit code (X6)."""
     _choose_words(args)
+    if COMPLETING in os.environ:
+        from chronicle_cli.completion import use_own_scripts
+
+        use_own_scripts()
     try:
         code = cli.main(args=list(args), prog_name="chronicle", standalone_mode=False, obj=args)
         _flush()
@@ -228,9 +238,11 @@ def _failed(error: ChronicleError) -> int:
         trace = error.trace if isinstance(error, SyncerError) else ""
         report.problem(error.problem, error.remedy, trace=trace, exit_code=2)
         return 2
-    code = 3 if isinstance(error, BrokerError) else 1
-    report.problem(str(error), exit_code=code)
-    return code
+    if isinstance(error, BrokerError):
+        report.problem(str(error), error.remedy, exit_code=3)
+        return 3
+    report.problem(str(error), exit_code=1)
+    return 1
 
 
 def _broken(error: BaseException) -> int:

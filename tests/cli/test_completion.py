@@ -39,7 +39,7 @@ def offered(folder: Path, line: str) -> list[str]:
         ("chronicle consume --order ", {"none", "field:", "key", "partition"}),
         ("chronicle consume --mode ", {"stream", "pubsub"}),
         ("chronicle declare --queue-type ", {"classic", "quorum"}),
-        ("chronicle consume --log-level ", {"debug", "info", "warning", "error"}),
+        ("chronicle consume --log-level ", {"debug", "info", "warning", "error", "critical"}),
         ("chronicle consume --log-format ", {"auto", "pretty", "json"}),
         ("chronicle dlq redrive --match ", {"reason=", "id=", "entry=", "schema=", "age>", "age<"}),
     ],
@@ -101,3 +101,25 @@ def test_the_script_of_each_shell(tmp_path: Path, shell: str) -> None:
     program = shutil.which(shell)
     if program is not None:
         subprocess.run([program, "-n", "-c", said.out], check=True, timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("offers", "space"),
+    [("reason=", False), ("field:", False), ("json", True), ("field: none", True), ("", True)],
+)
+def test_bash_adds_no_space_to_a_word_that_goes_on(tmp_path: Path, offers: str, space: bool) -> None:
+    """A program that offers these words stands in for chronicle, and a function tells what bash is told."""
+    env = {"_CHRONICLE_COMPLETE": "bash_source", "BASH_VERSION": "5"}
+    script = run(cwd=tmp_path, env=env).out
+    stub = tmp_path / "chronicle"
+    stub.write_text(f"#!/bin/sh\nfor word in {offers}; do echo plain,$word; done\n")
+    stub.chmod(0o755)
+    ask = f"""{script}
+        compopt() {{ echo "told $*"; }}
+        function=$(complete -p chronicle | sed 's/.*-F \\([^ ]*\\) .*/\\1/')
+        $function {stub}
+        echo "${{COMPREPLY[*]}}"
+    """
+    said = subprocess.run(["bash", "-c", ask], check=True, timeout=30, capture_output=True, text=True)
+    assert said.stdout.splitlines() == ([] if space else ["told -o nospace"]) + [offers]
+    assert said.stderr == ""

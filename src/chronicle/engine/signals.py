@@ -56,15 +56,11 @@ def is_signal(reason: str) -> bool:
 
 def interrupt_on_signal(last_words: Callable[[], None]) -> None:
     """From now on the first of these signals raises KeyboardInterrupt, wherever this thread is."""
-    asked = False
 
-    def handle(number: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            end_process(128 + number, last_words, A_MOMENT)
-        asked = True
+    def interrupt(_name: str) -> None:
         raise KeyboardInterrupt
 
+    handle = _once(interrupt, last_words)
     for number in heeded():
         signal.signal(number, handle)
 
@@ -72,6 +68,23 @@ def interrupt_on_signal(last_words: Callable[[], None]) -> None:
 @contextmanager
 def stop_on_signal(stop: Callable[[str], None], last_words: Callable[[], None]) -> Iterator[None]:
     """Call `stop` at the first of these signals; at the second print the last words and exit with 128+n."""
+    handle = _once(stop, last_words)
+    before = {number: signal.signal(number, handle) for number in heeded()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def heed_no_signal() -> None:
+    """From now on these signals do what they do to any process."""
+    for number in heeded():
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _once(first: Callable[[str], None], last_words: Callable[[], None]) -> Callable[..., None]:
+    """A handler: the first signal is told by its name, the second ends the process."""
     asked = False
 
     def handle(number: int, _frame: FrameType | None) -> None:
@@ -79,14 +92,9 @@ def stop_on_signal(stop: Callable[[str], None], last_words: Callable[[], None]) 
         if asked:
             end_process(128 + number, last_words, A_MOMENT)
         asked = True
-        stop(signal.Signals(number).name)
+        first(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, handle) for number in heeded()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handle
 
 
 @contextmanager
