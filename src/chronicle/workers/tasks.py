@@ -23,13 +23,14 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from chronicle.core.delivery import Delivery
+from chronicle.core.settlement import Settlement
 from chronicle.telemetry.redaction import Place
 from chronicle.workers.exact_loop import new_loop
 from chronicle.workers.handler import Handler
 from chronicle.workers.loader import Syncer
 from chronicle.workers.loop_host import LoopHost
 from chronicle.workers.mailbox import Mailbox, emptied
-from chronicle.workers.pump_loan import Loan, Turn
+from chronicle.workers.pump_loan import LATE, Loan, Turn
 from chronicle.workers.slot import Slot, awaiting, calling
 
 FAIRNESS = 64  # deliveries a worker may take in a row before others on its loop get a turn
@@ -53,6 +54,8 @@ class TaskWorkers:
         self._waiting: deque[Delivery] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._kicked = False
+        self._often = max(1, concurrency // 2)  # this many results are worth a turn of the pump
+        self._sharing = False  # results wait for others, to share a turn
         self._waking = False  # a worker was woken and is not running yet
         self._is_guest = loop is not None
         self._loop = loop or new_loop()
@@ -247,8 +250,24 @@ class TaskWorkers:
             raise self._syncer.did_not_start(error) from error
         return None
 
+    def _put(self, settlement: Settlement) -> None:
+        """Have the pump turned at once if a worker would wait for it; otherwise results share a turn."""
+        mailbox = self._mailbox
+        mailbox.put_quietly(settlement)
+        if not self._waiting or len(mailbox) >= self._often:
+            mailbox.rouse()
+        elif not self._sharing:
+            self._sharing = True
+            self._loop.call_later(LATE, self._share)
+
+    def _share(self) -> None:
+        """They have waited long enough for others."""
+        self._sharing = False
+        if self._mailbox:
+            self._mailbox.rouse()
+
     async def _work(self, handler: Handler, number: int) -> None:
-        waiting, idle, put = self._waiting, self._idle, self._mailbox.put
+        waiting, idle, put = self._waiting, self._idle, self._put
         run, slot, clean = handler.run_async, self.slots[number], self._context
         in_a_row = 0
         while not self._over.done():

@@ -299,6 +299,49 @@ class TestCrashes:
         assert ended == ["tidied"]
 
 
+class TestSharedTurns:
+    """A turn of the pump costs more than a result: while there is work, results share one."""
+
+    def woken(self) -> tuple[Mailbox, list[int]]:
+        """A mailbox whose pump falls asleep again at once, and how many results it found each time."""
+        found: list[int] = []
+
+        def wake() -> None:
+            found.append(len(mailbox.take()))
+            mailbox.pump_sleeps = True
+
+        mailbox = Mailbox(wake)
+        mailbox.pump_sleeps = True
+        return mailbox, found
+
+    def test_tasks_that_finish_together(self) -> None:
+        mailbox, found = self.woken()
+        workers = make(sync_async, mailbox, 8)
+        workers.start()
+        workers.submit(deliveries(400))
+        wait_for(lambda: sum(found) == 400, PATIENCE, "all results")
+        assert workers.stop(PATIENCE)
+        assert max(found) == 4  # half the concurrency
+        assert len(found) <= 110
+
+    def test_one_result_is_not_kept_waiting_by_others(self) -> None:
+        mailbox, found = self.woken()
+        free = threading.Event()
+
+        async def slow(message: bytes) -> bool:
+            while message != b"0" and not free.is_set():
+                await asyncio.sleep(0.001)
+            return True
+
+        workers = make(slow, mailbox, 8)
+        workers.start()
+        workers.submit(deliveries(20))
+        wait_for(lambda: found == [1], PATIENCE, "the one result")
+        free.set()
+        wait_for(lambda: sum(found) == 20, PATIENCE, "the others")
+        assert workers.stop(PATIENCE)
+
+
 class TestMailbox:
     def settlement(self) -> Settlement:
         return Handler(Pipeline(Schema.RAW), Policy(), sync, takes_delivery=False).run(deliveries(1)[0])
