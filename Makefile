@@ -22,9 +22,8 @@ test: style types ## everything: style, types, and all tests against private rea
 	@sh tests/setup.sh brokers
 	@WORKERS="$(WORKERS)" sh tests/run.sh $(TESTS)
 
-quick: style types ## for everyday work, in a minute: style, types, unit tests, conformance of the embedded queue
-	$(BIN)/pytest -n 4 tests/unit
-	$(BIN)/pytest -n 4 tests/conformance -k "local or memory"
+quick: style types ## for everyday work, in a minute and a half: style, types, unit tests, conformance of the embedded queue
+	$(BIN)/pytest -n $(WORKERS) tests/unit tests/conformance -k "unit or local or memory"
 
 style: $(READY) ## lint and format, checked
 	$(BIN)/ruff check .

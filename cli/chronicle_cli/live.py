@@ -158,7 +158,8 @@ class LiveView:
             "ack retries": counters.ack_retry,
             "reconnects": counters.reconnects,
         }
-        told = "  ".join(f"{count:,} {name}" for name, count in trouble.items() if count) or "none"
+        told = "  ".join(f"{count:,} {name}" for name, count in trouble.items() if count)
+        told = told or ("intake pauses" if counters.brake else "none")
         return Group(
             Rule(characters="-" if self._plain else "─", style="dim"),
             Text(self._title, style="bold", no_wrap=True, overflow="ellipsis"),
@@ -176,7 +177,8 @@ class LiveView:
         average = f"{counters.handled / uptime:,.0f}/s on average"
         yield self._row("rate", f"{self._pace.rate:,.0f}/s now", average, history)
         oldest = f"the oldest for {roughly(counters.oldest)}" if counters.oldest else ""
-        yield self._row("work", f"{counters.inflight:,} in flight", oldest)
+        held = f"{counters.held:,} held" if counters.held else ""
+        yield self._row("work", f"{counters.inflight:,} in flight", held, oldest)
         if counters.depth is None:
             yield self._row("queue", f"{counters.queued:,} waiting at start")
         else:
@@ -188,7 +190,7 @@ class LiveView:
     def _bar(self, counters: Counters) -> Text:
         """How much of all that has come and waits is done, and how long the rest takes."""
         done = counters.handled - counters.requeued - counters.retried
-        everything = done + (counters.depth or 0) + counters.inflight
+        everything = done + (counters.depth or 0) + counters.inflight + counters.held
         share = done / everything if everything else 1.0
         words = f"{int(share * 100):>3} %"
         if counters.brake:  # nobody knows for how long

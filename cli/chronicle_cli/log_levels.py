@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from chronicle.core.frozen import frozen
 from chronicle.transports.catalog import brokers
 
 LEVELS: Final = {
@@ -21,6 +21,7 @@ LEVELS: Final = {
     "info": logging.INFO,
     "warning": logging.WARNING,
     "error": logging.ERROR,
+    "critical": logging.CRITICAL,
 }
 OURS: Final = "chronicle"
 REST: Final = "root"  # as Python calls it: every logger that nobody names
@@ -28,7 +29,7 @@ OWN: Final = frozenset((OURS, "chronicle_cli", "chronicle_syncers"))
 TAKES: Final = f"a level ({', '.join(LEVELS)}), and LOGGER=LEVEL for others, such as info,httpx=info"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogLevels:
     """The level of chronicle and the syncer, and of the loggers that are named."""
 

@@ -22,7 +22,7 @@ class Sample(NamedTuple):
     at: float
     handled: int
     depth: int | None
-    left: int  # at the broker and in work
+    left: int  # at the broker and here
 
 
 class Pace:
@@ -35,7 +35,7 @@ class Pace:
 
     def sample(self, now: float, counters: Counters) -> None:
         """A few times a second."""
-        left = (counters.depth or 0) + counters.inflight
+        left = (counters.depth or 0) + counters.inflight + counters.held
         latest = Sample(now, counters.handled, counters.depth, left)
         self._samples.append(latest)
         while len(self._samples) > 2 and now - self._samples[0].at > TREND:

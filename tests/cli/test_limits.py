@@ -146,7 +146,15 @@ class TestTimeLimit:
         assert "limits.py" in fatal["trace"]
         assert "in hangs" in fatal["trace"]
         assert "email" not in fatal["trace"]
+        assert "give its client a timeout, or make it async" in fatal["remedy"]
+        assert "raise DeadLetter" in fatal["remedy"]
         assert counted(scene.consume("fine")) == {"received": 1, "ack": 1}
+
+    def test_what_hung_was_not_tried(self, scene: Scene) -> None:
+        scene.publish(1)
+        assert scene.consume("hangs", "--time-limit", "500ms").returncode == 1
+        told = counted(scene.consume("down"))
+        assert (told["requeued"], told["dead_lettered"]) == (1, 1)
 
     @pytest.mark.parametrize("syncer", ["refuses", "blocks"])
     def test_an_async_syncer_that_does_not_end(self, scene: Scene, syncer: str) -> None:
@@ -156,6 +164,7 @@ class TestTimeLimit:
         assert process.returncode == 1
         fatal = scene.fatal(process)
         assert fatal["text"].endswith("and did not end when it was cancelled")
+        assert "await instead of blocking" in fatal["remedy"]
         assert f"in {syncer}" in fatal["trace"]
         assert counted(scene.consume("fine")) == {"received": 3, "ack": 3}
 

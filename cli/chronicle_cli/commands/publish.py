@@ -118,7 +118,7 @@ def send(messages: Iterator[Delivery], where: Where, startup_timeout: float) -> 
             report.problem(f"interrupted: {counted(publication.confirmed)} on {where.queue}, confirmed")
             return 128 + publication.signal if publication.forced else Exit.RETURNED
         except ChronicleError as error:
-            remedy = error.remedy if isinstance(error, OperatorError) else ""
+            remedy = error.remedy if isinstance(error, OperatorError | BrokerError) else ""
             report.problem(str(error), remedy)
             rest = rest_after(error, publication.confirmed)
             report.note(f"{counted(publication.confirmed)} on {where.queue}, confirmed; the rest {rest}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import field
+from typing import Any, Final
 
+from chronicle.core.frozen import frozen
 from chronicle.core.names import names_in
 from chronicle.core.outcome import Fatal
 from chronicle.core.settlement import Settlement
@@ -21,8 +22,13 @@ from chronicle.telemetry.trace_context import trace_facts
 from chronicle.transports.seam import Transport
 from chronicle.workers.handler import past
 
+# A message that hangs its syncer comes back and hangs the next run, so both say how to get past it.
+PAST_IT: Final = "to get past this message, let the syncer raise DeadLetter for it"
+PLAIN: Final = f"give its client a timeout, or make it async: then it is cancelled and has failed; {PAST_IT}"
+BLOCKING: Final = f"let it await instead of blocking, and not ignore the cancellation; {PAST_IT}"
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Failure:
     """Why a run cannot continue."""
 
@@ -49,8 +55,10 @@ def of_stuck(stuck: Stuck | None) -> Failure | None:
     """A syncer is past its time, and nothing but the end of the process ends it."""
     if stuck is None:
         return None
-    why = "cannot be interrupted" if stuck.slot.interrupt is None else "did not end when it was cancelled"
+    is_plain = stuck.slot.interrupt is None
+    why = "cannot be interrupted" if is_plain else "did not end when it was cancelled"
     facts = {"action_id": names_in(stuck.delivery.body)[0], **trace_facts(stuck.delivery)}
+    facts["remedy"] = PLAIN if is_plain else BLOCKING
     return Failure(Exit.FATAL, f"{past(stuck.limit)}, and {why}", stuck.slot.stack(), facts=facts)
 
 

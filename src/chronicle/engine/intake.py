@@ -246,7 +246,8 @@ class Intake:
             self.release(now)
 
     def tick(self, now: float) -> None:
-        """A few times a second: let go of what must not wait here any longer."""
+        """A few times a second: count what waits here, and let go of what must not wait any longer."""
+        self._counters.held = len(self._fresh) + len(self._tried) + len(self.doubtful)
         if not self._came and not self.doubtful:
             return
         for settlement in [one for one in self.doubtful if _is_over(one.delivery)]:

@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from chronicle.core.backoff import Backoff
+from chronicle.core.frozen import frozen
 from chronicle.core.pipeline import Pipeline
 from chronicle.core.policy import Policy
 from chronicle.telemetry.counters import Counters
@@ -31,7 +32,7 @@ class Exit(IntEnum):
     RETURNED = 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bounds:
     """When a run ends by itself; without any bound, never."""
 
@@ -45,7 +46,7 @@ class Bounds:
         return sys.maxsize if self.max_messages is None else self.max_messages - received
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lifecycle:
     """The timeouts of a run, in seconds."""
 
@@ -67,7 +68,7 @@ def no_objection(_ending: Ending) -> Objection | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """What protects the other side."""
 
@@ -76,7 +77,7 @@ class Limits:
     brake: int = 0  # so many failures in a row pause intake; 0: none do
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Job:
     """A syncer to run over a queue, and all choices about it."""
 
@@ -120,4 +121,5 @@ class Ending:
     counters: Counters
     stuck: bool = False
     trace: str = ""
+    remedy: str = ""  # what to look at, if it could not connect
     unclosed: BaseException | None = None  # what the syncer raised when it was left

@@ -44,11 +44,14 @@ class Progress:
         words = [f"{counters.handled:,} handled", f"{rate:,}/s", f"{overall:,}/s overall"]
         words += [f"{counters.depth:,} waiting"] if counters.depth is not None else []
         words.append(f"{counters.inflight:,} in flight")
+        if counters.held:
+            words.append(f"{counters.held:,} held")
         if counters.oldest:
             words.append(f"the oldest for {roughly(counters.oldest)}")
         if counters.brake:
             words.append(f"braking: {counters.brake}")
         facts: dict[str, Any] = {"rate": rate, "rate_overall": overall, "depth": counters.depth}
+        facts["held"] = counters.held
         facts["oldest_ms"] = round(counters.oldest * 1000)
         if counters.brake:
             facts["brake"] = counters.brake

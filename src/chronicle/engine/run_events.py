@@ -122,6 +122,7 @@ class RunEvents:
             ENDINGS.get(ending.code, logging.ERROR),
             "; ".join((f"stopped: {ending.reason}", *_concerns(counters))),
             exit_code=int(ending.code),
+            **({"remedy": ending.remedy} if ending.remedy else {}),
             unfinished=unfinished,
             **counters.facts(),
             **{self._inflight: counters.inflight},

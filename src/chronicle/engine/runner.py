@@ -155,7 +155,8 @@ class Runner:
         if self._shutdown.failing:
             return
         if delay is None:
-            self._shutdown.decide(Exit.UNREACHABLE, failures.given_up(error, self._patience.tries))
+            reason = failures.given_up(error, self._patience.tries)
+            self._shutdown.decide(Exit.UNREACHABLE, reason, remedy=error.remedy)
             return
         self._tell.retry(error, self._patience.tries, delay)
         self._sleep_until(now + delay)

@@ -43,8 +43,8 @@ class Shutdown:
         """The run cannot continue: nothing new is taken in, and no wait is longer than a moment."""
         return self.ending is not None and self.ending.code is not Exit.DONE
 
-    def decide(self, code: Exit, reason: str, trace: str = "") -> None:
-        self.ending = Ending(code, reason, self._counters, trace=trace)
+    def decide(self, code: Exit, reason: str, trace: str = "", remedy: str = "") -> None:
+        self.ending = Ending(code, reason, self._counters, trace=trace, remedy=remedy)
 
     def is_late(self, now: float) -> bool:
         return self.deadline is not None and now >= self.deadline

@@ -13,12 +13,12 @@ class Counters:
     `nack` is what was requeued, retried, dead-lettered or rejected (R-004-41). `rejected` are dead letters
     left to the broker, of which nobody knows whether it keeps them (D-22). `stale` are results that came
     after their connection was gone, `ack_retry` verdicts the broker did not accept, `put_aside` dead letters
-    that nobody can move, `sealed` messages passed on without being decrypted. `depth`, `oldest` and `brake`
-    are not sums but how it is now.
+    that nobody can move, `sealed` messages passed on without being decrypted. `depth`, `held`, `oldest` and
+    `brake` are not sums but how it is now.
     """
 
-    __slots__ = ("ack", "ack_retry", "brake", "dead_lettered", "depth", "dropped", "inflight", "nack",
-                 "notices", "oldest", "put_aside", "queued", "received", "reconnects", "rejected",
+    __slots__ = ("ack", "ack_retry", "brake", "dead_lettered", "depth", "dropped", "held", "inflight",
+                 "nack", "notices", "oldest", "put_aside", "queued", "received", "reconnects", "rejected",
                  "requeued", "retried", "sealed", "stale", "states")  # fmt: skip
 
     def __init__(self) -> None:
@@ -38,10 +38,17 @@ class Counters:
         self.stale = 0
         self.sealed = 0
         self.depth: int | None = None  # messages waiting at the broker, as it last said
+        self.held = 0  # received, and waiting here for their turn or for their verdict
         self.oldest = 0.0  # seconds since the oldest running syncer was called; 0.0: none runs
         self.brake = ""  # why intake pauses, in a few words
         self.states: dict[str, int] = {}  # how often the consumer entered each (R-000-3)
         self.notices: dict[str, int] = {}  # what its transport reported, by the name of the event
+
+    def __repr__(self) -> str:
+        """What is not zero, and the three numbers that always matter."""
+        always = ("received", "ack", "nack")
+        told = [f"{name}={n}" for name, n in self.facts().items() if n or name in always]
+        return f"Counters({', '.join(told)})"
 
     def entered(self, state: str) -> None:
         """The consumer moved to this state."""

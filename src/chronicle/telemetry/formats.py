@@ -148,7 +148,7 @@ def verdict_text(name: str, facts: Mapping[str, Any]) -> str:
 
 
 def pretty(now: float, level: int, text: str, facts: Mapping[str, Any], color: bool) -> str:
-    """One line with its newline, and the traceback below it if there is one."""
+    """One line with its newline; below it the traceback and the remedy, if there are any."""
     told = " ".join(f"{name}={_short(facts[name])}" for name in _KEY_FACTS if facts.get(name) is not None)
     clock = datetime.fromtimestamp(now).strftime("%H:%M:%S")
     paint = next((code for least, code in _COLOURS if level >= least), _DIM) if color else ""
@@ -158,6 +158,8 @@ def pretty(now: float, level: int, text: str, facts: Mapping[str, Any], color: b
         line += f"  {dim}{told}{reset}"
     for row in str(facts.get("trace") or "").splitlines():
         line += f"\n  {dim}│{reset} {row}"
+    if facts.get("remedy"):
+        line += f"\n  remedy: {facts['remedy']}"
     return line + "\n"
 
 

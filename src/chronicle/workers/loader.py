@@ -12,13 +12,14 @@ import importlib
 import importlib.util
 import inspect
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from chronicle.core.frozen import frozen
 from chronicle.errors import OperatorError, SyncerError
 from chronicle.telemetry.redaction import KNOWN, one_line, reason_of, secrets_in, trace_of
 
@@ -27,7 +28,7 @@ NO_MESSAGE: Final[Mapping[str, Any]] = {}
 FORM = "write it as module:function or path/to/file.py:function"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Syncer:
     """A syncer found and inspected, not yet created: a class becomes an instance when the workers start."""
 
@@ -65,7 +66,7 @@ def load(spec: str, app_dir: str = ".") -> Syncer:
         raise SyncerError(f"the app folder {app_dir!r} does not exist", "name another one with --app-dir")
     _append_to_path(folder)
     _know_the_environment()
-    module = _module_from_file(place, folder) if is_file(place) else _module_by_name(place, folder)
+    module = _module_from_file(place, folder) if is_file(place) else _module_by_name(place, folder, name)
     return look_at(_attribute(module, name, place), spec, getattr(module, "__file__", None) or place)
 
 
@@ -135,19 +136,29 @@ def _append_to_path(folder: Path) -> None:
         sys.path.append(path)
 
 
-def _module_by_name(name: str, folder: Path) -> ModuleType:
+def _module_by_name(name: str, folder: Path, function: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if missing == name or name.startswith(missing + "."):
-            raise SyncerError(
-                f"no module {missing!r} in {str(folder.resolve())!r} or among the installed packages",
-                "check the name, or say where it is with --app-dir",
-            ) from None
+            raise _no_such_module(missing, folder, f"{name.removeprefix(missing)}:{function}") from None
         raise _failed_import(name, error) from error
     except BaseException as error:
         raise _failed_import(name, error) from error
+
+
+def _no_such_module(missing: str, folder: Path, rest: str) -> SyncerError:
+    """`rest` is what stands behind its name; the folder may have one that is called nearly so."""
+    import difflib  # for this mistake only
+
+    there = [path.stem for path in folder.glob("*.py")]
+    there += [path.parent.name for path in folder.glob("*/__init__.py")]
+    close = difflib.get_close_matches(missing, there, n=1)
+    return SyncerError(
+        f"no module {missing!r} in {str(folder.resolve())!r} or among the installed packages",
+        f"did you mean {close[0]}{rest}?" if close else "check the name, or say where it is with --app-dir",
+    )
 
 
 def _module_from_file(place: str, folder: Path) -> ModuleType:
@@ -180,9 +191,10 @@ def _is_free(path: Path) -> bool:
 
 def _failed_import(place: str, error: BaseException) -> SyncerError:
     """The user's module raised: they need their own lines of the traceback, not importlib's or ours."""
+    by_hand = shlex.quote(place) if is_file(place) else f"-c {shlex.quote(f'import {place}')}"
     return SyncerError(
         f"your module {place!r} failed to import: {one_line(type(error).__name__)}",
-        "fix it; check that it runs: python -c 'import …'",
+        f"fix it; check that it runs: python {by_hand}",
         trace=trace_of(error, NO_MESSAGE),
     )
 

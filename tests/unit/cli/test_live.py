@@ -292,6 +292,24 @@ def test_issue_13_a_queue_that_grows_has_no_time_left_and_says_so() -> None:
     view.close(counters)
 
 
+def test_on_the_brake_the_numbers_add_up_and_nobody_says_how_long() -> None:
+    view, _, clock = view_on(80)
+    counters = Counters()
+    counters.queued = counters.depth = 100
+    go_on(view, counters, clock, seconds=10, rate=2)
+    counters.brake, counters.held, counters.received = "10 messages failed alike", 22, 42
+    counters.depth = 58
+    shown = rows(view, counters, clock)
+    assert shown["work"] == "0 in flight   22 held"
+    assert shown["done"] == "20 acked   42 received"
+    assert shown["trouble"] == "intake pauses"
+    assert "left" not in shown["progress"]
+    assert shown["progress"].endswith("20 %  paused")
+    counters.brake, counters.held = "", 0
+    assert rows(view, counters, clock)["trouble"] == "none"
+    view.close(counters)
+
+
 def test_issue_13_where_nobody_knows_what_waits_there_is_no_bar() -> None:
     view, _, clock = view_on(ends=True)
     counters = run_a_little(view, clock)

@@ -19,6 +19,7 @@ def test_a_plain_level_is_for_chronicle_and_the_syncer_and_others_log_warnings()
     assert levels("info", "chronicle.engine", "my_crm", "my_crm.http", "root") == [logging.INFO] * 4
     assert levels("debug", "httpx", "my_crmx", "urllib3.pool") == [logging.WARNING] * 3
     assert levels("error", "my_crm", "httpx") == [logging.ERROR] * 2
+    assert levels("critical", "my_crm", "httpx") == [logging.CRITICAL] * 2
 
 
 def test_who_is_named_logs_as_much_as_that_and_the_closest_name_counts() -> None:
@@ -35,7 +36,7 @@ def test_who_is_named_logs_as_much_as_that_and_the_closest_name_counts() -> None
         ("INFO", "did you mean info?"),
         ("info,httpx=debgu", "did you mean debug?"),
         ("chronical=info", "did you mean chronicle?"),
-        ("loud", "a level (debug, info, warning, error)"),
+        ("loud", "a level (debug, info, warning, error, critical)"),
         ("", "a level"),
         ("info,", "a level"),
         ("=info", "a level"),

@@ -295,6 +295,14 @@ def test_D_2_the_steps_need_not_rise() -> None:
     assert decide(Asked(Retry(WHY, after=90), WHY), FRESH, policy).delay == 60.0
 
 
+def test_D_2_a_step_beyond_the_tries_is_used_by_whoever_asks_for_so_long() -> None:
+    """So each step needs its queue, however few tries there are."""
+    policy = Policy(OnFailure.RETRY, max_attempts=3, retry_delays=(5.0, 30.0, 300.0))
+    second = Delivery(b"", queue="q", transport="test", counted=1)
+    assert [decide(Failed(), came, policy).delay for came in (FRESH, second)] == [5.0, 30.0]
+    assert decide(Asked(Retry(WHY, after=120), WHY), FRESH, policy).delay == 300.0
+
+
 class TestWhatABrokerCannotDo:
     """What a transport or the engine finds out about a verdict later on is decided here, too."""
 

@@ -52,9 +52,12 @@ class TestBrake:
         running.wait_for(lambda: running.notebook.facts(events.PROBE_FAILED), "a try that failed")
         assert running.runner.counters.brake == "5 messages in a row failed: the syncer returned False"
         assert transport.most_held <= 4 + 2 * 5
+        counters = running.runner.counters
+        running.wait_for(lambda: counters.held + counters.inflight == counters.received, "all are counted")
         crm.up.set()
         running.wait_for(lambda: len(transport.fates(Action.ACK)) == 20, "twenty acks")
         assert running.runner.counters.brake == ""
+        running.wait_for(lambda: counters.held == 0, "none is held")
         ending = running.stop()
         assert (ending.code, ending.counters.nack, ending.counters.received) == (Exit.DONE, 0, 20)
         assert [len(running.notebook.facts(name)) for name in (events.BRAKED, events.RESUMED)] == [1, 1]

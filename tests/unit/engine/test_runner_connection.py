@@ -95,8 +95,11 @@ class TestConnecting:
     def test_D_9_startup_timeout(self) -> None:
         transport = ScriptedTransport()
         transport.unreachable = AWAY
-        ending = Running(yes, transport, lifecycle=Lifecycle(startup_timeout=0.5)).ending
+        running = Running(yes, transport, lifecycle=Lifecycle(startup_timeout=0.5))
+        ending = running.ending
         assert ending.code is Exit.UNREACHABLE
+        assert ending.remedy == "check that it is running, and the host and port in the URL"
+        assert running.notebook.facts(events.STOPPED)[0]["remedy"] == ending.remedy
         assert ending.reason == f"nobody answers; given up after {transport.opened} tries"
         assert transport.opened > 1
 

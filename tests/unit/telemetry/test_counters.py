@@ -77,7 +77,16 @@ def test_d_22_what_is_left_to_the_broker_is_rejected_and_not_dead_lettered() -> 
 
 def test_d_19_r_004_42_every_counter_is_there_and_begins_at_zero() -> None:
     facts = Counters().facts()
-    assert set(facts) == set(Counters.__slots__) - {"states", "notices", "depth", "oldest", "brake"}
+    assert set(facts) == set(Counters.__slots__) - {"states", "notices", "depth", "held", "oldest", "brake"}
     assert set(facts) >= {"queued", "received", "ack", "nack", "requeued", "dead_lettered", "rejected",
                           "dropped", "ack_retry", "reconnects", "inflight"}  # fmt: skip
     assert not any(facts.values())
+
+
+def test_a_program_can_print_them() -> None:
+    counters = Counters()
+    assert repr(counters) == "Counters(received=0, ack=0, nack=0)"
+    counters.received = 2
+    counters.settled(settlement(Action.ACK))
+    counters.settled(settlement(Action.DEAD_LETTER))
+    assert repr(counters) == "Counters(received=2, ack=1, nack=1, dead_lettered=1)"

@@ -32,7 +32,7 @@ from chronicle.core.settlement import Fate, Settlement
 from chronicle.errors import Drop
 from chronicle.telemetry import events
 from chronicle.telemetry.counters import Counters
-from chronicle.telemetry.formats import JsonLog, PrettyLog, summary
+from chronicle.telemetry.formats import JsonLog, PrettyLog, pretty, summary
 from chronicle.telemetry.logging_bridge import LoggingBridge
 from chronicle.telemetry.redaction import KNOWN
 from chronicle.telemetry.safe_stream import SafeStream
@@ -248,6 +248,11 @@ def test_pretty_lines_are_short_and_end_in_the_final_numbers() -> None:
     assert fatal.endswith("critical the syncer raised")
     assert rest[:2] == ["  │   File 1", "  │ ValueError"]
     assert "\n".join(rest[2:]) + "\n" == summary(counters, 0.0)
+
+
+def test_a_remedy_is_the_last_row_below_its_line() -> None:
+    line = pretty(0.0, logging.CRITICAL, "too slow", {"trace": "a.py:1", "remedy": "hurry"}, color=False)
+    assert [row.strip() for row in line.splitlines()[1:]] == ["│ a.py:1", "remedy: hurry"]
 
 
 def test_r_004_37_the_summary_has_the_final_counters() -> None:

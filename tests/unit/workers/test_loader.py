@@ -159,6 +159,21 @@ class TestRefused:
             there = f"no module {missing!r} in {str(tmp_path)!r} or among the installed packages"
             assert told(refusal(spec)) == (there, remedy)
 
+    @pytest.mark.parametrize(
+        ("spec", "meant"),
+        [
+            ("my_crn:sync", "my_crm:sync"),
+            ("job.nightly:run", "jobs.nightly:run"),
+            ("my_crn:Crm.sync", "my_crm:Crm.sync"),
+        ],
+    )
+    @pytest.mark.parametrize("app_dir", [".", "app"])
+    def test_a_module_that_is_called_nearly_so(self, spec: str, meant: str, app_dir: str) -> None:
+        """D-9: as a misspelt function is; nothing of the folder is imported for it."""
+        write(f"{app_dir}/my_crm.py", "raise ValueError")
+        write(f"{app_dir}/jobs/__init__.py", "raise ValueError")
+        assert refusal(spec, app_dir).remedy == f"did you mean {meant}?"
+
     def test_no_such_file(self, tmp_path: Path) -> None:
         problem = f"no file 'jobs/my_crm.py' here or in {str(tmp_path)!r}"
         assert told(refusal("jobs/my_crm.py:sync")) == (problem, "check the path")
@@ -177,7 +192,8 @@ class TestRefused:
         error = refusal(spec)
         place = spec.partition(":")[0]
         assert error.problem == f"your module {place!r} failed to import: ZeroDivisionError"
-        assert error.remedy == "fix it; check that it runs: python -c 'import …'"
+        by_hand = "broken_crm.py" if place.endswith(".py") else "-c 'import broken_crm'"
+        assert error.remedy == f"fix it; check that it runs: python {by_hand}"
         frames = [line for line in error.trace.splitlines() if line.startswith("  File ")]
         assert frames == [
             f'  File "{file}", line 3, in <module>',
