@@ -43,7 +43,7 @@ class TagLedger:
         self._open: set[int] = set()
         self._acks: list[int] = []
         self._nacks: list[tuple[int, bool]] = []
-        self._newest = 0
+        self.newest = 0  # the last tag that came
         self._unbroken = 0  # up to here every tag came
         self._edge = 1  # below here nothing is open
 
@@ -57,9 +57,9 @@ class TagLedger:
 
     def delivered(self, tag: int) -> None:
         """A delivery came; its tag is open. Raises ConnectionLost when the broker's count is off."""
-        if tag <= self._newest:
+        if tag <= self.newest:
             raise ConnectionLost("the broker used a delivery tag twice")
-        self._newest = tag
+        self.newest = tag
         if tag == self._unbroken + 1:
             self._unbroken = tag
         self._open.add(tag)

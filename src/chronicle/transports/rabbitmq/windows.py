@@ -4,8 +4,9 @@ The broker counts what is unacknowledged per consumer, and lets nobody change a 
 put aside stays unacknowledged, so a further consumer makes up for the places it takes, and a consumer whose
 places are all taken for good is cancelled. There are never more consumers than the prefetch.
 
-The engine may ask for more room than that for a while: a further consumer has it, and is cancelled when the
-engine has enough of it. What it was sent stays with us.
+The engine may ask for more room than that for a while: a further consumer has it. When the engine has enough
+of it, that consumer is cancelled as soon as nothing can be on its way to it: a quorum queue takes back what
+reaches the channel after the cancel, calls it delivered, and seems to be empty meanwhile.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final
 from pika.channel import Channel
 
 LONGEST_TAG: Final = 60  # characters, of which each may be four of AMQP's 255 bytes
+LULL: Final = 2.0  # seconds in which nothing came: the queue has nothing more to send
 
 
 class Windows:
@@ -30,6 +32,8 @@ class Windows:
         self._missing = 0  # places put aside that no consumer makes up for yet
         self._wider: list[str] = []  # consumers that were opened because more room was asked for
         self._lent = 0  # their places
+        self._newest = 0  # the last tag that came while there were such consumers
+        self._came = 0.0  # and when that was noticed
         self.places = 0  # how many there may be unacknowledged, with what was put aside
         self._stopped = False
 
@@ -46,26 +50,34 @@ class Windows:
         self._channel.basic_consume(self._queue, _never, auto_ack=False, consumer_tag=tag, callback=done)
         return tag
 
-    def fit(self, wanted: int) -> int:
-        """See to it that so many may be unacknowledged, with what was put aside; how many may be now.
+    def widen(self, more: int) -> None:
+        """Have room for so many more, for a while. Nothing waits for the broker's answers."""
+        if self._stopped:
+            return
+        self.prefetch(more)
+        self._wider.append(self.consume(more))
+        self._lent += more
 
-        Nothing waits for the broker's answers.
+    @property
+    def is_wide(self) -> bool:
+        return bool(self._wider) and not self._stopped
+
+    def narrow(self, wanted: int, unsettled: int, newest: int, now: float) -> None:
+        """Have the usual room again, if that is enough and nothing is on its way to a further consumer.
+
+        So many are wanted, so many came and are not settled, and that is the tag of the newest.
         """
-        if self._stopped or wanted == self.places:
-            return self.places
-        if wanted > self.places:
-            more = wanted - self.places
-            self.prefetch(more)
-            self._wider.append(self.consume(more))
-            self._lent += more
-        elif self._wider and wanted <= self.places - self._lent:
-            for tag in self._wider:
-                if self._places.pop(tag, None) is not None:
-                    self._channel.basic_cancel(tag)
-            self._wider.clear()
-            self.places -= self._lent
-            self._lent = 0
-        return self.places
+        if newest != self._newest:
+            self._newest, self._came = newest, now
+        is_full = unsettled >= self.places
+        if wanted > self.places - self._lent or not (is_full or now - self._came >= LULL):
+            return
+        for tag in self._wider:
+            if self._places.pop(tag, None) is not None:
+                self._channel.basic_cancel(tag)
+        self._wider.clear()
+        self.places -= self._lent
+        self._lent = 0
 
     def put_aside(self, consumer: bytes) -> None:
         """A delivery to this consumer stays unacknowledged until the channel closes."""
