@@ -238,11 +238,9 @@ def _failed(error: ChronicleError) -> int:
         trace = error.trace if isinstance(error, SyncerError) else ""
         report.problem(error.problem, error.remedy, trace=trace, exit_code=2)
         return 2
-    if isinstance(error, BrokerError):
-        report.problem(str(error), error.remedy, exit_code=3)
-        return 3
-    report.problem(str(error), exit_code=1)
-    return 1
+    code = 3 if isinstance(error, BrokerError) else 1
+    report.problem(str(error), error.remedy, exit_code=code)
+    return code
 
 
 def _broken(error: BaseException) -> int:

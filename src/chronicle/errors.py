@@ -34,11 +34,13 @@ from __future__ import annotations
 
 
 class ChronicleError(Exception):
-    """Anything chronicle raises on purpose."""
+    """Anything chronicle raises on purpose; `remedy` says what to do about it, if that is known."""
+
+    remedy = ""
 
 
 class OperatorError(ChronicleError):
-    """Something the operator must change; `remedy` says what."""
+    """Something the operator must change."""
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(problem)
@@ -75,9 +77,7 @@ class NotAllowed(BrokerRefused):
 
 
 class BrokerError(ChronicleError):
-    """The broker, or the connection to it, failed; `remedy` says what to look at, if that is known."""
-
-    remedy = ""
+    """The broker, or the connection to it, failed."""
 
 
 class BrokerUnreachable(BrokerError):

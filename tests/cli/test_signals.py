@@ -120,31 +120,23 @@ def test_a_second_signal_ends_it_at_once() -> None:
         assert process.wait(30) == 130
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_a_moment_before_anybody_awaits_it(number: signal.Signals) -> None:
-    """It is no traceback, and no other signal's exit code."""
-    program = (
-        "import os, sys, chronicle_cli.main as m\n"
-        f"m._choose_words = lambda args: os.kill(os.getpid(), {int(number)})\n"
-        "sys.argv[1:] = ['--version']\n"
-        "m.main()\n"
-    )
+def version(changed: str) -> tuple[int, str]:
+    """How `chronicle --version` ends, and what it says on stderr, with this done beforehand."""
+    imports = "import atexit, os, sys, chronicle_cli.main as m"
+    program = f"{imports}\n{changed}\nsys.argv[1:] = ['--version']\nm.main()\n"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
-    assert (done.returncode, done.stderr) == (4, "")
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_moment_before_anybody_awaits_it(number: signal.Signals) -> None:
+    """It is no traceback, and no other signal's exit code."""
+    assert version(f"m._choose_words = lambda args: os.kill(os.getpid(), {int(number)})") == (4, "")
 
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_when_all_is_done(number: signal.Signals) -> None:
     """It ends the process, as it ends any other."""
-    program = (
-        "import atexit, os, sys, chronicle_cli.main as m\n"
-        f"atexit.register(lambda: os.kill(os.getpid(), {int(number)}))\n"
-        "sys.argv[1:] = ['--version']\n"
-        "m.main()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (-number, "")
+    assert version(f"atexit.register(lambda: os.kill(os.getpid(), {int(number)}))") == (-number, "")

@@ -32,7 +32,6 @@ from chronicle.errors import (
     ChronicleError,
     MessageError,
     NotAllowed,
-    OperatorError,
     SettingError,
 )
 from chronicle.settings.run import Where
@@ -118,8 +117,7 @@ def send(messages: Iterator[Delivery], where: Where, startup_timeout: float) -> 
             report.problem(f"interrupted: {counted(publication.confirmed)} on {where.queue}, confirmed")
             return 128 + publication.signal if publication.forced else Exit.RETURNED
         except ChronicleError as error:
-            remedy = error.remedy if isinstance(error, OperatorError | BrokerError) else ""
-            report.problem(str(error), remedy)
+            report.problem(str(error), error.remedy)
             rest = rest_after(error, publication.confirmed)
             report.note(f"{counted(publication.confirmed)} on {where.queue}, confirmed; the rest {rest}")
             return stopped_by(error)
