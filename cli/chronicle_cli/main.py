@@ -19,7 +19,7 @@ import click
 
 from chronicle import __version__
 from chronicle.engine.signals import heed_no_signal, interrupt_on_signal
-from chronicle.errors import BrokerError, ChronicleError, OperatorError, SyncerError
+from chronicle.errors import BrokerError, ChronicleError, ClientFailed, OperatorError, SyncerError
 from chronicle_cli import report
 from chronicle_cli.dotenv_file import load_env
 from chronicle_cli.help import write_examples
@@ -238,7 +238,7 @@ def _failed(error: ChronicleError) -> int:
         trace = error.trace if isinstance(error, SyncerError) else ""
         report.problem(error.problem, error.remedy, trace=trace, exit_code=2)
         return 2
-    code = 3 if isinstance(error, BrokerError) else 1
+    code = 3 if isinstance(error, BrokerError | ClientFailed) else 1
     report.problem(str(error), error.remedy, exit_code=code)
     return code
 

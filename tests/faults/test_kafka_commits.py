@@ -88,7 +88,7 @@ def test_a_commit_that_is_refused_is_tried_again(
             hands.turn()
             return mock.topics.lag(f"chronicle.{topic}", topic) == 0
 
-        wait_for(all_committed, 10, "everything committed", every=0.05)
+        wait_for(all_committed, 60, "everything committed", every=0.05)
     finally:
         transport.close()
     assert transport.unconfirmed == 0

@@ -119,7 +119,7 @@ def test_a_hot_key_does_not_hold_up_the_others(on_kafka: NewCampaign, chronicle:
     campaign.wait_started(1)
     others = campaign.send(50, key=lambda n: n, partition=1)
     others += campaign.send(50, key=lambda n: n, partition=0)
-    wait_for(lambda: set(others) <= set(campaign.ended()), 10, "all other keys")
+    wait_for(lambda: set(others) <= set(campaign.ended()), 60, "all other keys")
     gate.touch()
     campaign.wait_all_ended()
     process.signal(signal.SIGTERM)

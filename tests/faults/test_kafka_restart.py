@@ -50,7 +50,7 @@ def test_a_stuck_record_is_all_that_is_repeated(
     process = campaign.consume(chronicle, *OPTIONS)
     campaign.wait_ended(BEYOND)
     if how is signal.SIGKILL:
-        wait_for(lambda: unsettled(campaign) == {stuck}, 10, "the last commit")
+        wait_for(lambda: unsettled(campaign) == {stuck}, 60, "the last commit")
     process.signal(how)
     assert process.wait() == (4 if how is signal.SIGTERM else -how)
     assert unsettled(campaign) == {stuck}

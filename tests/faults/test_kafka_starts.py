@@ -60,7 +60,7 @@ def test_from_the_end_skips_what_was_there_and_nothing_else(
     with topics_of(campaign).admin() as admin:
         for answer in admin.create_partitions([NewPartitions(campaign.queue, 4)]).values():
             answer.result(10)
-    wait_for(lambda: 3 in topics_of(campaign).leaders(campaign.queue), 10, "another partition")
+    wait_for(lambda: 3 in topics_of(campaign).leaders(campaign.queue), 60, "another partition")
     campaign.send(50, partition=3)
     campaign.wait_ended(150)
     stop(second)
@@ -134,7 +134,7 @@ def test_a_topic_that_is_made_anew_is_read_from_its_beginning(
     campaign.wait_all_ended()
     for length in (20, 200):  # shorter than before, and longer
         topics.delete(campaign.queue)
-        wait_for(lambda: not held(process), 20, "the end of its partitions")
+        wait_for(lambda: not held(process), 60, "the end of its partitions")
         topics.make(campaign.queue, 2)
         for partition in range(2):
             campaign.send(length, partition=partition)

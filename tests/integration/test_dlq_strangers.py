@@ -44,7 +44,7 @@ def reject(house: DeadHouse, *ids: int, **headers: object) -> None:
             method, _, _ = channel.basic_get(house.queue)
             assert method is not None
             channel.basic_nack(method.delivery_tag, requeue=False)
-    wait_for(lambda: queues.depth(house.dlq) >= len(ids), 10, "the dead letters")
+    wait_for(lambda: queues.depth(house.dlq) >= len(ids), 60, "the dead letters")
 
 
 def test_3_a_header_does_not_steer_a_redrive(house: DeadHouse) -> None:

@@ -191,7 +191,7 @@ def test_a_removed_file_is_told_and_not_waited_on(file: Path, transport: LocalTr
     """A consumer on a file without a name would wait for ever."""
     file.unlink()
     with pytest.raises(ConnectionLost, match="removed or replaced"):
-        wait_for(lambda: transport.receive(0, 0.1), 20, "the loss to be told", every=0)
+        wait_for(lambda: transport.receive(0, 0.1), 60, "the loss to be told", every=0)
 
 
 def test_nothing_is_confirmed_that_went_to_a_removed_file(file: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_locked_file_brings_nothing_and_loses_nothing(file: Path, transport: L
         assert transport.is_empty() is False
         assert time.monotonic() - begun < schema.BUSY_SECONDS / 2
     assert not transport.receive(1, 0), "claimed before what waits was settled"
-    assert wait_for(lambda: transport.settle(()), 20, "the verdict to be taken") == [waiting]
+    assert wait_for(lambda: transport.settle(()), 60, "the verdict to be taken") == [waiting]
     assert waiting.fate is Fate.DONE
     assert [delivery.body for delivery in transport.receive(3, 5)] == [b"1", b"2"]
 
@@ -86,7 +86,7 @@ def test_a_locked_file_brings_nothing_and_loses_nothing(file: Path, transport: L
 def test_a_lock_while_claiming_brings_nothing_this_time(file: Path, transport: LocalTransport) -> None:
     with locked(file):
         assert transport.receive(3, 0.3) == ()
-    assert len(wait_for(lambda: transport.receive(3, 0.2), 20, "the messages", every=0)) == 3
+    assert len(wait_for(lambda: transport.receive(3, 0.2), 60, "the messages", every=0)) == 3
 
 
 def test_a_lock_while_the_dead_are_buried_is_no_loss(file: Path, transport: LocalTransport) -> None:
@@ -95,8 +95,8 @@ def test_a_lock_while_the_dead_are_buried_is_no_loss(file: Path, transport: Loca
     other.close()
     with locked(file):
         begun = time.monotonic()
-        wait_for(lambda: not transport.receive(3, 0.1) and time.monotonic() > begun + PATROL, 20, "a patrol")
-    assert len(wait_for(lambda: transport.receive(3, 0.2), 20, "the messages of the dead", every=0)) == 3
+        wait_for(lambda: not transport.receive(3, 0.1) and time.monotonic() > begun + PATROL, 60, "a patrol")
+    assert len(wait_for(lambda: transport.receive(3, 0.2), 60, "the messages of the dead", every=0)) == 3
 
 
 def test_D_11_what_waits_for_the_file_is_given_up_when_nobody_waits_any_longer(
@@ -110,7 +110,7 @@ def test_D_11_what_waits_for_the_file_is_given_up_when_nobody_waits_any_longer(
         assert transport.settle([left]) == [late, left]
     assert (late.fate, left.fate) == (Fate.FAILED, Fate.DONE)
     assert late.error
-    assert wait_for(lambda: transport.settle(()), 20, "the other verdict") == [kept]
+    assert wait_for(lambda: transport.settle(()), 60, "the other verdict") == [kept]
     opened(transport)
     assert [(d.body, d.redelivered) for d in transport.receive(3, 0)] == [(b"0", False), (b"2", False)]
 

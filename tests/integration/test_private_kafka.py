@@ -128,12 +128,12 @@ def test_users_have_their_own_rights(private_kafka: StartKafka) -> None:
     try:
         assert told(consumer, topic) == KafkaError.TOPIC_AUTHORIZATION_FAILED
         server.allow("reader", "READ", "DESCRIBE", topic=topic)
-        wait_for(lambda: told(consumer, topic) is None, 10, "the right to look")
+        wait_for(lambda: told(consumer, topic) is None, 60, "the right to look")
         server.allow("reader", "READ", group="readers")
         consumer.subscribe([topic])
-        wait_for(lambda: read(consumer) == b"1", 20, "the record")
+        wait_for(lambda: read(consumer) == b"1", 60, "the record")
         server.forbid("reader")
-        wait_for(lambda: told(consumer, topic) == KafkaError.TOPIC_AUTHORIZATION_FAILED, 10, "the end of it")
+        wait_for(lambda: told(consumer, topic) == KafkaError.TOPIC_AUTHORIZATION_FAILED, 60, "the end of it")
     finally:
         consumer.close()
 

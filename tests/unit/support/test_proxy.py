@@ -95,7 +95,7 @@ def test_cut_resets_a_connection_that_is_stuck_in_a_black_hole(proxy: Proxy) -> 
     with connect(proxy) as client:
         proxy.set(Mode.BLACK_HOLE)
         client.sendall(b"lost")
-        wait_for(lambda: proxy.connections == 1, 10, "the connection")
+        wait_for(lambda: proxy.connections == 1, 60, "the connection")
         assert proxy.cut() == 1
         with pytest.raises(ConnectionResetError):
             client.recv(1)
@@ -182,4 +182,4 @@ def test_an_end_of_the_server_is_passed_on(proxy: Proxy) -> None:
         assert read(client, 3) == b"one"
         client.shutdown(socket.SHUT_WR)
         assert client.recv(1) == b""
-    wait_for(lambda: proxy.connections == 0, 10, "the end of the connection")
+    wait_for(lambda: proxy.connections == 0, 60, "the end of the connection")

@@ -171,9 +171,9 @@ class RabbitTransport:
         if connection is None or session is None:
             raise ConnectionLost("not connected")
         arrived = connection.arrived
-        ledger = self._ledger
-        if self._connector.widens:
-            self._fit_windows(room, connection)
+        windows, ledger = self._windows, self._ledger
+        if self._connector.widens and windows is not None and ledger is not None:
+            connection.expect(windows.fit(room, ledger, arrived))
         session.poller.turn(0.0 if arrived and room else timeout)
         if self._courier is not None:
             self._courier.look()
@@ -195,19 +195,6 @@ class RabbitTransport:
             ledger.delivered(arrival.tag)
             deliveries.append(self._delivery(arrival, epoch))
         return deliveries
-
-    def _fit_windows(self, room: int, connection: Connection) -> None:
-        """See to it that as many may be unacknowledged as the engine has room for."""
-        windows, ledger, arrived = self._windows, self._ledger, connection.arrived
-        if windows is None or ledger is None:
-            return
-        wanted = room + len(ledger)
-        if wanted > windows.places:
-            windows.widen(wanted - windows.places)
-            connection.expect(windows.places)
-        elif windows.is_wide:
-            newest = arrived[-1].tag if arrived else ledger.newest
-            windows.narrow(wanted, len(ledger) + len(arrived), newest, monotonic())
 
     def _delivery(self, arrival: Arrival, epoch: int) -> Delivery:
         return Delivery(

@@ -11,10 +11,14 @@ reaches the channel after the cancel, calls it delivered, and seems to be empty 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any, Final
 
 from pika.channel import Channel
+
+from chronicle.transports.rabbitmq.acks import TagLedger
+from chronicle.transports.rabbitmq.codec.frames import Arrival
 
 LONGEST_TAG: Final = 60  # characters, of which each may be four of AMQP's 255 bytes
 LULL: Final = 2.0  # seconds in which nothing came: the queue has nothing more to send
@@ -50,34 +54,34 @@ class Windows:
         self._channel.basic_consume(self._queue, _never, auto_ack=False, consumer_tag=tag, callback=done)
         return tag
 
-    def widen(self, more: int) -> None:
-        """Have room for so many more, for a while. Nothing waits for the broker's answers."""
-        if self._stopped:
-            return
-        self.prefetch(more)
-        self._wider.append(self.consume(more))
-        self._lent += more
+    def fit(self, room: int, ledger: TagLedger, arrived: Sequence[Arrival]) -> int:
+        """See to it that as many may be unacknowledged as there is room for; how many may be now.
 
-    @property
-    def is_wide(self) -> bool:
-        return bool(self._wider) and not self._stopped
-
-    def narrow(self, wanted: int, unsettled: int, newest: int, now: float) -> None:
-        """Have the usual room again, if that is enough and nothing is on its way to a further consumer.
-
-        So many are wanted, so many came and are not settled, and that is the tag of the newest.
+        Nothing waits for the broker's answers.
         """
+        wanted = room + len(ledger)
+        if self._stopped or wanted == self.places:
+            return self.places
+        if wanted > self.places:
+            more = wanted - self.places
+            self.prefetch(more)
+            self._wider.append(self.consume(more))
+            self._lent += more
+        elif self._wider and not self._is_coming(ledger, arrived) and wanted <= self.places - self._lent:
+            for tag in self._wider:
+                if self._places.pop(tag, None) is not None:
+                    self._channel.basic_cancel(tag)
+            self._wider.clear()
+            self.places -= self._lent
+            self._lent = 0
+        return self.places
+
+    def _is_coming(self, ledger: TagLedger, arrived: Sequence[Arrival]) -> bool:
+        """Whether a delivery may be on its way: there is a place for it, and others came a moment ago."""
+        now, newest = monotonic(), arrived[-1].tag if arrived else ledger.newest
         if newest != self._newest:
             self._newest, self._came = newest, now
-        is_full = unsettled >= self.places
-        if wanted > self.places - self._lent or not (is_full or now - self._came >= LULL):
-            return
-        for tag in self._wider:
-            if self._places.pop(tag, None) is not None:
-                self._channel.basic_cancel(tag)
-        self._wider.clear()
-        self.places -= self._lent
-        self._lent = 0
+        return len(ledger) + len(arrived) < self.places and now - self._came < LULL
 
     def put_aside(self, consumer: bytes) -> None:
         """A delivery to this consumer stays unacknowledged until the channel closes."""
