@@ -146,6 +146,20 @@ def test_the_further_consumer_goes_again(chronicle: StartChronicle, rabbit: Brok
     assert process.wait(PATIENCE) == 0, process.stderr
 
 
+def test_nothing_is_on_its_way_to_a_further_consumer_that_goes(
+    chronicle: StartChronicle, rabbit: Broker, tmp_path: Path
+) -> None:
+    """A quorum queue would take it back, count it as delivered, and call itself empty meanwhile."""
+    queue = rabbit.queues.name("goes")
+    rabbit.queues.declare_with_dead_letters(queue, quorum=True)
+    crm = Crm(rabbit.url, queue, chronicle, tmp_path)
+    crm.publish(*messages(20 * MANY))
+    process = crm.start("sync", "--until-empty")
+    process.wait_for_line("intake.braked", PATIENCE)
+    crm.comes_up()
+    is_unharmed(crm, process, 20 * MANY)
+
+
 @pytest.mark.parametrize("syncer", ["busy", "unreachable", "sync_async"])
 def test_the_ways_to_fail(chronicle: StartChronicle, tmp_path: Path, syncer: str) -> None:
     """Asking for another try, raising, and on an event loop; the reasons differ by an id only."""
