@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from chronicle.core.frozen import frozen
+from chronicle.core.urls import split_url
 from chronicle.errors import SettingError
 
 
@@ -26,7 +27,15 @@ class Host:
 ENCODE: Final = (
     "percent-encode special characters in its user name or password (/ is %2F, # is %23, @ is %40)"
 )
+CUT_SHORT: Final = "the URL has an @ behind its hosts, so its password may have been taken for a host"
 UNREADABLE: Final = "the URL cannot be read: its host or port is wrong"
+
+
+def refuse_cut_login(url: str) -> None:
+    """A / or ? in a password ends the hosts too early; what is left of it must not pass for a name."""
+    parts = split_url(url)
+    if "@" in parts.path or "@" in parts.query:
+        raise SettingError(CUT_SHORT, ENCODE)
 
 
 def host_of(text: str, usual_port: int, forms: str) -> Host:

@@ -13,6 +13,7 @@ import pytest
 from chronicle.core.encryption import KEY_BYTES
 from chronicle.proca.keystore import KeyStore, decode, encode, new_pair
 from chronicle.telemetry.redaction import KNOWN, mask, one_line, redact, secrets_in
+from chronicle.telemetry.redaction.known import passwords_in
 from chronicle_cli.passphrase import ENCRYPT_KEY_FILE, PASSPHRASE_FILE, PassphraseSource
 from support import samples
 
@@ -112,6 +113,19 @@ class TestEnvironment:
         entries = samples.message("keys.json")
         assert hides(*(entry["private"] for entry in entries.values()))
         assert not hides(*entries)
+
+
+@pytest.mark.parametrize(
+    ("url", "password"),
+    [
+        ("amqp://me:/s3cretpw@broker.example", "/s3cretpw"),
+        ("amqp://me:12/s3cretpw@broker.example/vh", "12/s3cretpw"),
+        ("amqp://me:what?s3cretpw@broker.example", "what?s3cretpw"),
+        ("redis+sentinel://me:/s3cretpw@h1/0", "/s3cretpw"),
+    ],
+)
+def test_z4_a_password_that_ends_the_hosts_too_early_is_a_secret(url: str, password: str) -> None:
+    assert password in set(passwords_in(url))
 
 
 def test_z4_a_secret_is_hidden_before_a_text_is_shortened() -> None:

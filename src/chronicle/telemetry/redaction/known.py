@@ -68,7 +68,10 @@ KNOWN: Final = Known()
 
 def passwords_in(url: str) -> Iterator[str]:
     """The password in a URL, which must never be logged (Z4)."""
-    if password := split_url(url).login.partition(":")[2]:
+    login = split_url(url).login
+    # One with an unescaped / or ? in it reaches beyond where the hosts seem to begin.
+    beyond = url.partition("//")[2].rpartition("@")[0]
+    for password in {login.partition(":")[2], beyond.partition(":")[2]} - {""}:
         yield unquote(password)
 
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from chronicle.core.frozen import frozen
 from chronicle.errors import SettingError
-from chronicle.transports.hosts import ENCODE, UNREADABLE, is_loopback
+from chronicle.transports.hosts import ENCODE, UNREADABLE, is_loopback, refuse_cut_login
 from chronicle.transports.rabbitmq.options import SETTINGS
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
@@ -52,6 +52,7 @@ class Address:
 
 def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
     """Read an amqp or amqps URL and the `--set` pairs that belong to it; SettingError if it is wrong."""
+    refuse_cut_login(url)
     try:
         parts = urlsplit(url)
         port = parts.port
