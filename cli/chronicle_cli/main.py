@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from traceback import walk_tb
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ import click
 
 from chronicle import __version__
 from chronicle.engine.signals import heed_no_signal, interrupt_on_signal
-from chronicle.errors import BrokerError, ChronicleError, ClientFailed, OperatorError, SyncerError
+from chronicle.errors import ChronicleError, SyncerError
 from chronicle_cli import report
 from chronicle_cli.dotenv_file import load_env
 from chronicle_cli.help import write_examples
@@ -130,11 +131,11 @@ def cli(args: Sequence[str] | None, /, env_file: str | None, env_allow: tuple[st
 def main() -> None:
     """The command line of this process (__main__.py)."""
     _fill_closed_streams()
-    interrupt_on_signal(lambda: report.last_words("stopped at once"))
-    try:
+    code = INTERRUPTED
+    with suppress(KeyboardInterrupt):  # by a signal that comes a moment before it is awaited, or after
+        interrupt_on_signal(lambda: report.last_words("stopped at once"))
         code = run(sys.argv[1:])
-    except KeyboardInterrupt:  # a signal that came a moment before it was awaited
-        code = INTERRUPTED
+        heed_no_signal()
     heed_no_signal()  # there is nothing left to stop in good order
     if code:
         _do_not_linger(code)
@@ -234,13 +235,9 @@ def _misused(error: click.ClickException) -> int:
 
 def _failed(error: ChronicleError) -> int:
     """One of chronicle's own errors; the tree in errors.py gives its exit code."""
-    if isinstance(error, OperatorError):
-        trace = error.trace if isinstance(error, SyncerError) else ""
-        report.problem(error.problem, error.remedy, trace=trace, exit_code=2)
-        return 2
-    code = 3 if isinstance(error, BrokerError | ClientFailed) else 1
-    report.problem(str(error), error.remedy, exit_code=code)
-    return code
+    trace = error.trace if isinstance(error, SyncerError) else ""
+    report.problem(str(error), error.remedy, trace=trace, exit_code=error.exit_code)
+    return error.exit_code
 
 
 def _broken(error: BaseException) -> int:

@@ -37,10 +37,13 @@ class ChronicleError(Exception):
     """Anything chronicle raises on purpose; `remedy` says what to do about it, if that is known."""
 
     remedy = ""
+    exit_code = 1  # of a command that it ends (X6)
 
 
 class OperatorError(ChronicleError):
     """Something the operator must change."""
+
+    exit_code = 2
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(problem)
@@ -79,6 +82,8 @@ class NotAllowed(BrokerRefused):
 class BrokerError(ChronicleError):
     """The broker, or the connection to it, failed."""
 
+    exit_code = 3
+
 
 class BrokerUnreachable(BrokerError):
     """No connection could be made."""
@@ -101,9 +106,13 @@ class ProtocolFault(ConnectionLost):
 class ClientFailed(ChronicleError):
     """The transport cannot go on, and no reconnect would help: the client has failed for good."""
 
+    exit_code = 3
+
 
 class CannotKeep(ClientFailed):
     """Nobody takes a message that must not be lost, such as a dead letter that is too large everywhere."""
+
+    exit_code = 1
 
 
 class MessageError(ChronicleError):

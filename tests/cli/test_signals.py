@@ -136,6 +136,23 @@ def test_a_moment_before_anybody_awaits_it(number: signal.Signals) -> None:
     assert version(f"m._choose_words = lambda args: os.kill(os.getpid(), {int(number)})") == (4, "")
 
 
+def test_while_it_is_imported(tmp_path: Path) -> None:
+    """Ctrl-C ends it as any other program, and no traceback of ours is shown."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Meddler:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'chronicle_cli.main':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Meddler())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "chronicle_cli", "--version"],
+        env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_when_all_is_done(number: signal.Signals) -> None:
     """It ends the process, as it ends any other."""

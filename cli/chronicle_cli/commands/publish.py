@@ -28,7 +28,7 @@ from chronicle.core.words import many
 from chronicle.engine.job import Exit
 from chronicle.engine.publication import Publication, in_batches, reached
 from chronicle.errors import (
-    BrokerError,
+    BrokerRefused,
     ChronicleError,
     MessageError,
     NotAllowed,
@@ -164,9 +164,9 @@ def rest_after(error: ChronicleError, confirmed: int) -> str:
 
 def stopped_by(error: ChronicleError) -> Exit:
     """The exit code of a publication that was started but not finished."""
-    if isinstance(error, BrokerError):
-        return Exit.UNREACHABLE
-    return Exit.OPERATOR if isinstance(error, SettingError | NotAllowed) else Exit.FATAL
+    # What the broker refuses now it took a moment ago, but for a permission that is not there.
+    refused = isinstance(error, BrokerRefused) and not isinstance(error, NotAllowed)
+    return Exit.FATAL if refused else Exit(error.exit_code)
 
 
 def counted(number: int) -> str:

@@ -15,7 +15,7 @@ from chronicle.engine.breaker import SealBreaker
 from chronicle.engine.job import Exit
 from chronicle.engine.long_runs import Stuck
 from chronicle.engine.reconnect import Patience
-from chronicle.errors import CannotKeep, ChronicleError, ClientFailed
+from chronicle.errors import ChronicleError, ClientFailed
 from chronicle.telemetry import events
 from chronicle.telemetry.redaction import name_of, trace_of
 from chronicle.telemetry.trace_context import trace_facts
@@ -70,8 +70,7 @@ def of_thread(error: BaseException) -> Failure:
 
 def of_client(error: ClientFailed) -> Failure:
     """The transport cannot go on."""
-    code = Exit.FATAL if isinstance(error, CannotKeep) else Exit.UNREACHABLE
-    return Failure(code, str(error), event=events.FAILED)
+    return Failure(Exit(error.exit_code), str(error), event=events.FAILED)
 
 
 def of_garbage(error: ChronicleError, patience: Patience) -> Failure | None:
