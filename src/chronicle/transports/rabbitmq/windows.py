@@ -67,7 +67,8 @@ class Windows:
             self.prefetch(more)
             self._wider.append(self.consume(more))
             self._lent += more
-        elif self._wider and not self._is_coming(ledger, arrived) and wanted <= self.places - self._lent:
+            self._came = monotonic()
+        elif self._wider and self._is_still(room, ledger, arrived) and wanted <= self.places - self._lent:
             for tag in self._wider:
                 if self._places.pop(tag, None) is not None:
                     self._channel.basic_cancel(tag)
@@ -76,12 +77,16 @@ class Windows:
             self._lent = 0
         return self.places
 
-    def _is_coming(self, ledger: TagLedger, arrived: Sequence[Arrival]) -> bool:
-        """Whether a delivery may be on its way: there is a place for it, and others came a moment ago."""
+    def _is_still(self, room: int, ledger: TagLedger, arrived: Sequence[Arrival]) -> bool:
+        """Whether nothing can be on its way: all places are taken, or nothing has come for a while.
+
+        Without room it is not known how much is wanted, so then it waits for the first.
+        """
         now, newest = monotonic(), arrived[-1].tag if arrived else ledger.newest
         if newest != self._newest:
             self._newest, self._came = newest, now
-        return len(ledger) + len(arrived) < self.places and now - self._came < LULL
+        is_full = len(ledger) + len(arrived) >= self.places
+        return is_full or (room > 0 and now - self._came >= LULL)
 
     def put_aside(self, consumer: bytes) -> None:
         """A delivery to this consumer stays unacknowledged until the channel closes."""
