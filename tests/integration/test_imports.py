@@ -28,7 +28,9 @@ async def look_async(message):
 def look_at_pika(message):
     import pika
 
-    found = [pika.adapters.AsyncioConnection.__module__, pika.BlockingConnection.__module__]
+    adapters = pika.adapters
+    assert adapters.asyncio_connection.AsyncioConnection is adapters.AsyncioConnection
+    found = [adapters.AsyncioConnection.__module__, pika.BlockingConnection.__module__]
     with open("modules", "w") as file:
         print(*found, sep="\\n", file=file)
     return not hasattr(pika.adapters, "nothing")

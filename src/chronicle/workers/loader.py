@@ -149,15 +149,17 @@ def _module_by_name(name: str, folder: Path, function: str) -> ModuleType:
 
 
 def _no_such_module(missing: str, folder: Path, rest: str) -> SyncerError:
-    """`rest` is what stands behind its name; the folder may have one that is called nearly so."""
+    """`rest` is what stands behind its name; beside it there may be one that is called nearly so."""
     import difflib  # for this mistake only
 
-    there = [path.stem for path in folder.glob("*.py")]
-    there += [path.parent.name for path in folder.glob("*/__init__.py")]
-    close = difflib.get_close_matches(missing, there, n=1)
+    *package, last = missing.split(".")
+    beside = folder.joinpath(*package)
+    there = [path.stem for path in beside.glob("*.py")]
+    there += [path.parent.name for path in beside.glob("*/__init__.py")]
+    meant = [".".join((*package, one)) for one in difflib.get_close_matches(last, there, n=1)]
     return SyncerError(
         f"no module {missing!r} in {str(folder.resolve())!r} or among the installed packages",
-        f"did you mean {close[0]}{rest}?" if close else "check the name, or say where it is with --app-dir",
+        f"did you mean {meant[0]}{rest}?" if meant else "check the name, or say where it is with --app-dir",
     )
 
 

@@ -61,3 +61,18 @@ def test_matched_by_position() -> None:
 
 def test_no_further_attributes() -> None:
     assert not hasattr(Point(1), "__dict__")
+
+
+@frozen
+class Shy:
+    """One that says itself how it is shown."""
+
+    x: int
+
+    def __repr__(self) -> str:
+        return "Shy"
+
+
+def test_what_a_class_says_itself_stays() -> None:
+    assert repr(Shy(1)) == "Shy"
+    assert Shy(1) == Shy(1)

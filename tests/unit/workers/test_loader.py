@@ -165,6 +165,7 @@ class TestRefused:
             ("my_crn:sync", "my_crm:sync"),
             ("job.nightly:run", "jobs.nightly:run"),
             ("my_crn:Crm.sync", "my_crm:Crm.sync"),
+            ("team.my_crn:sync", "team.my_crm:sync"),
         ],
     )
     @pytest.mark.parametrize("app_dir", [".", "app"])
@@ -172,6 +173,7 @@ class TestRefused:
         """D-9: as a misspelt function is; nothing of the folder is imported for it."""
         write(f"{app_dir}/my_crm.py", "raise ValueError")
         write(f"{app_dir}/jobs/__init__.py", "raise ValueError")
+        write(f"{app_dir}/team/my_crm.py", "raise ValueError")
         assert refusal(spec, app_dir).remedy == f"did you mean {meant}?"
 
     def test_no_such_file(self, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
-ADAPTER: Final = "pika.adapters.asyncio_connection"
+MODULE: Final = "asyncio_connection"
+ADAPTER: Final = f"pika.adapters.{MODULE}"
 CLASS: Final = "AsyncioConnection"
 
 
@@ -27,11 +28,13 @@ def import_pika() -> None:
         adapters = import_module("pika.adapters")
     finally:
         del sys.modules[ADAPTER]
-    delattr(adapters, CLASS)
+    vars(adapters).pop(CLASS, None)
     vars(adapters)["__getattr__"] = _adapter
 
 
 def _adapter(name: str) -> Any:
     if name == CLASS:
         return getattr(import_module(ADAPTER), CLASS)
+    if name == MODULE:
+        return import_module(ADAPTER)
     raise AttributeError(f"module 'pika.adapters' has no attribute {name!r}")
