@@ -50,7 +50,9 @@ class Hands:
 
     def __init__(self, mock: KafkaMock, topic: str) -> None:
         # The mock gives the partitions of a member that it was told to forget away when its session is over.
-        short = {"session.timeout.ms": "1000", "heartbeat.interval.ms": "200"}
+        # On a busy machine a second is soon over, and a member that is late in the middle of that may never
+        # get any again.
+        short = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "500"}
         self.transport = KafkaTransport(Connector(mock.url, topic, extras=short, tag="test"))
         self.taken: Counter[bytes] = Counter()
 
