@@ -104,7 +104,7 @@ def test_half_a_login_is_not_the_embedded_queue() -> None:
     ],
 )
 def test_a_password_that_belongs_to_nobody_is_refused(environ: Mapping[str, str], problem: str) -> None:
-    """Issue 13: a login that is left out would be tried as guest, and refused for a reason nobody sees."""
+    """A login that is left out would be tried as guest, and refused for a reason nobody sees."""
     with pytest.raises(SettingError, match=problem):
         resolve_url(None, environ)
 

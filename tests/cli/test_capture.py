@@ -240,7 +240,7 @@ def test_a_signal_ends_it_and_everything_goes_back(
 
 
 def test_a_capture_without_readable_bodies_is_small_and_complete(tmp_path: Path) -> None:
-    """Issue 13: base64 alone, where a file of JSON messages would be more than three times their size."""
+    """Base64 alone, where a file of JSON messages would be more than three times their size."""
     body = {"text": 'with "quotes" and more', "numbers": list(range(300))}
     (tmp_path / "m.jsonl").write_text(f"{json.dumps(body)}\n" * 20)
     where = ("--url", "local:q.db", "--queue", "q")

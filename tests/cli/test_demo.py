@@ -11,7 +11,7 @@ DEMO = Path(__file__).parents[2] / "docs" / "demo.sh"
 
 
 def test_the_demo_ignores_what_is_exported(tmp_path: Path) -> None:
-    """Issue 13: a CHRONICLE_URL, a limit or a syncer of other work does not reach it."""
+    """A CHRONICLE_URL, a limit or a syncer of other work does not reach it."""
     exported = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "CHRONICLE_URL": "amqp://127.0.0.1:1/",

@@ -97,7 +97,7 @@ def test_a_slip_in_an_env_file_is_named(folder: Path) -> None:
 
 
 def test_a_misspelt_variable_of_the_environment_is_noticed(tmp_path: Path) -> None:
-    """Issue 13: as a misspelt flag is; what resembles none may be somebody else's."""
+    """As a misspelt flag is; what resembles none may be somebody else's."""
     env = {"CHRONICLE_CONCURENCY": "4", "CHRONICLE_SERVICE_HOST": "10.0.0.1", "CHRONICLE_XYZZY": "1"}
     said = run("dlq", "list", "--queue", "q", "--url", "local:q.db", cwd=tmp_path, env=env)
     slips = [line for line in said.err.splitlines() if "unknown variable" in line]

@@ -1,4 +1,4 @@
-"""Issue 13: where a run logs JSON, every line on stderr is JSON, from the first word to the last."""
+"""Where a run logs JSON, every line on stderr is JSON, from the first word to the last."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_refused_in_the_middle_ends_with_one_and_the_exact_count(
 
 
 def test_a_user_who_may_not_write_ends_with_two(tmp_path: Path, lines: Path, rabbit: Broker) -> None:
-    """Issue 13, X6: the operator must change something, and nothing is left in doubt."""
+    """X6: the operator must change something, and nothing is left in doubt."""
     queue, user = rabbit.queues.declare(rabbit.queues.name()), "may-not-write"
     rabbit.node.api.add_user(user, "secret")
     try:
@@ -220,7 +220,7 @@ def test_json_is_what_arrives(tmp_path: Path, rabbit: Broker) -> None:
 
 
 class TestNotJson:
-    """Issue 13: a file that is not JSON is named, with the line, before anything is sent."""
+    """A file that is not JSON is named, with the line, before anything is sent."""
 
     REMEDY = "  remedy: correct it; to send it as it stands, add --schema raw"
 

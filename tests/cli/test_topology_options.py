@@ -65,7 +65,7 @@ def test_a_dead_letter_exchange_that_was_named_is_somebody_elses() -> None:
     ],
 )
 def test_what_a_broker_has_no_use_for_is_refused(tmp_path: Path, option: tuple[str, ...]) -> None:
-    """Issue 13: one policy for the options of another broker, whether the queue is declared or not."""
+    """One policy for the options of another broker, whether the queue is declared or not."""
     (tmp_path / "crm.py").write_text("def sync(message):\n    return True\n")
     consume = ("consume", "--syncer", "crm.py:sync")
     for url in ("local:q.db", "redis://127.0.0.1:1/0", "kafka://127.0.0.1:1"):

@@ -356,7 +356,7 @@ def test_close_may_be_called_at_any_time(broker: Broker) -> None:
 
 
 def test_it_tells_how_many_wait(broker: Broker, consume: Consume) -> None:
-    """Issue 13: what waits at the broker now, as last heard; what is held here is not among it."""
+    """What waits at the broker now, as last heard; what is held here is not among it."""
     queue = broker.new_queue()
     broker.publish(queue, [b"x"] * 25)
     transport = consume(queue)

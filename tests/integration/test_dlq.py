@@ -253,7 +253,7 @@ def test_verify_leaves_the_failing_ones(house: DeadHouse) -> None:
 
 
 def test_verify_says_that_it_is_for_real(house: DeadHouse) -> None:
-    """Issue 13: before it begins; and without a terminal somebody has to have said yes."""
+    """Before it begins; and without a terminal somebody has to have said yes."""
     house.die(1, 2)
     said = house.dlq_command("redrive", "--verify", "crm:odd")
     assert said.code == 2

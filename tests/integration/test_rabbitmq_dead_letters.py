@@ -77,7 +77,7 @@ def logged(process: ChronicleProcess, event: str) -> dict[int, tuple[str, int]]:
 def test_what_chronicle_moves_has_the_reason_and_the_tries_of_the_log(
     moved: Stage, tmp_path: Path, order: tuple[str, ...]
 ) -> None:
-    """Issue 13: `DeadLetter(why)`, and the second of two tries; the broker alone would delete them."""
+    """D-22: `DeadLetter(why)`, and the second of two tries; the broker alone would delete them."""
     moved.publish(BODY)
     first = moved.consume("dead_letters", *order)
     moved.publish(BODY.replace(b"7", b"8"))
@@ -103,7 +103,7 @@ def test_what_chronicle_moves_has_the_reason_and_the_tries_of_the_log(
 def test_after_declare_there_is_nothing_to_warn_of(
     rabbit: Broker, chronicle: StartChronicle, stage: Stage
 ) -> None:
-    """Issue 13: the queue that was declared has its `QUEUE.dlq`, and nothing is there twice."""
+    """D-22: the queue that was declared has its `QUEUE.dlq`, and nothing is there twice."""
     queue = rabbit.queues.name("declared")
     declare(rabbit.url, queue, QueueOptions(retry=None))
     rabbit.queues.publish(queue, BODY)
@@ -162,7 +162,7 @@ def test_a_dead_letter_goes_when_its_queue_is_back(moved: Stage) -> None:
 def test_what_is_left_to_the_broker_is_rejected(
     rabbit: Broker, chronicle: StartChronicle, tmp_path: Path, quorum: bool, order: tuple[str, ...]
 ) -> None:
-    """Issue 13: a foreign exchange keeps them, and chronicle does not claim to know it."""
+    """D-22: a foreign exchange keeps them, and chronicle does not claim to know it."""
     stage = Stage(rabbit, chronicle, tmp_path, quorum=quorum)
     stage.publish(BODY)
     process = stage.consume("dead_letters", *order)
@@ -179,7 +179,7 @@ def test_what_is_left_to_the_broker_is_rejected(
 
 
 def test_with_the_management_api_its_fate_is_known(rabbit: Broker, stage: Stage) -> None:
-    """Issue 13, RB8: what the broker says it keeps is dead-lettered."""
+    """D-22, RB8: what the broker says it keeps is dead-lettered."""
     stage.publish(BODY)
     env = {"CHRONICLE_MANAGEMENT_URL": rabbit.node.management_url}
     process = stage.consume("no", *AT_ONCE, env=env)
@@ -191,7 +191,7 @@ def test_with_the_management_api_its_fate_is_known(rabbit: Broker, stage: Stage)
 
 
 def test_the_broker_way_opens_nothing_and_moves_nothing(moved: Stage, tmp_path: Path) -> None:
-    """Issue 13: `broker` rejects although `QUEUE.dlq` is there; how often it was tried is not recorded."""
+    """D-22: `broker` rejects although `QUEUE.dlq` is there; how often it was tried is not recorded."""
     moved.queues.delete(moved.queue)
     way = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": moved.dead}
     moved.queues.declare(moved.queue, way, quorum="quorum" in moved.queue)
@@ -216,7 +216,7 @@ def restricted(rabbit: Broker, stage: Stage) -> dict[str, str]:
 
 
 def test_without_the_right_to_publish_the_broker_decides(rabbit: Broker, moved: Stage) -> None:
-    """Issue 13: `auto` says why it does not move them; the run is undisturbed."""
+    """D-22: `auto` says why it does not move them; the run is undisturbed."""
     env = restricted(rabbit, moved)
     moved.publish(BODY)
     process = moved.consume("no", *AT_ONCE, env=env)
@@ -230,7 +230,7 @@ def test_without_the_right_to_publish_the_broker_decides(rabbit: Broker, moved: 
 
 
 def test_chronicle_refuses_to_start_without_the_queue(stage: Stage) -> None:
-    """Issue 13: exit 2, with the command that makes it; and that command is enough."""
+    """D-22: exit 2, with the command that makes it; and that command is enough."""
     problem = refused(stage, "--dead-letters", "chronicle")
     assert f"there is no queue '{stage.queue}.dlq', which --dead-letters chronicle needs" in problem
     remedy = f"chronicle declare --queue {stage.queue}.dlq --no-dead-letter"
@@ -241,7 +241,7 @@ def test_chronicle_refuses_to_start_without_the_queue(stage: Stage) -> None:
 
 
 def test_chronicle_refuses_to_start_without_the_right_to_publish(rabbit: Broker, moved: Stage) -> None:
-    """Issue 13."""
+    """D-22: exit 2, with the exchange that the right is missing for."""
     problem = refused(moved, "--dead-letters", "chronicle", env=restricted(rabbit, moved))
     assert "may not publish to the default exchange, which moving dead letters needs" in problem
     assert "amq.default" in problem
@@ -249,7 +249,7 @@ def test_chronicle_refuses_to_start_without_the_right_to_publish(rabbit: Broker,
 
 @pytest.mark.parametrize("way", [(), BROKER], ids=["auto", "broker"])
 def test_exhausted_messages_need_a_place_to_be_kept(stage: Stage, way: tuple[str, ...]) -> None:
-    """Issue 13: in a loop, a rejected message would go round for ever."""
+    """D-22: in a loop, a rejected message would go round for ever."""
     problem = refused(stage, "--max-retries", "1", "--on-exhausted", "dead-letter", *way)
     assert "--on-exhausted dead-letter" in problem
     assert "remedy" in problem

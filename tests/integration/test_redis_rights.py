@@ -43,7 +43,7 @@ def assert_refused(process: ChronicleProcess, says: str) -> None:
 def test_the_permission_that_is_missing_is_named(
     guarded: RedisServer, guarded_stage: StreamStage, rules: tuple[str, ...], says: str
 ) -> None:
-    """Issue 13: which key or command, so that nobody has to ask ACL LOG."""
+    """Which key or command, so that nobody has to ask ACL LOG."""
     queue = guarded_stage.stream
     with guarded.client() as client:
         given = [rule.format(queue=queue) for rule in rules]
@@ -55,7 +55,7 @@ def test_the_permission_that_is_missing_is_named(
 def test_a_publisher_without_permission_ends_with_two(
     guarded: RedisServer, guarded_stage: StreamStage
 ) -> None:
-    """Issue 13, X6: a missing right is for the operator to mend, wherever it shows."""
+    """X6: a missing right is for the operator to mend, wherever it shows."""
     with guarded.client() as client:
         client.execute_command(
             "ACL", "SETUSER", "reader", "reset", "on", f">{SECRET}", "~*", "+@all", "-xadd"
@@ -68,7 +68,7 @@ def test_a_publisher_without_permission_ends_with_two(
 
 
 def test_a_login_without_a_password_says_so(guarded: RedisServer, guarded_stage: StreamStage) -> None:
-    """Issue 13: not that a password was wrong, when none was given."""
+    """Not that a password was wrong, when none was given."""
     assert_refused(
         guarded_stage.start("yes", url=f"redis://least@{guarded.address}/0"), "no password was given"
     )

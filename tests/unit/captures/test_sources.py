@@ -191,7 +191,7 @@ def test_a_key_store_is_never_a_message(tmp_path: Path, store: dict[str, object]
 
 @pytest.mark.parametrize("locked", [False, True])
 def test_in_a_folder_a_key_store_is_left_out(tmp_path: Path, locked: bool) -> None:
-    """Issue 13: with a word about it, whether it is locked or not."""
+    """With a word about it, whether it is locked or not."""
     store = json.dumps(SHORT).encode()
     write(tmp_path, "a.json", b"{}")
     path = write(tmp_path, "keys.json", encrypt_whole(store, SECRET, os.urandom) if locked else store)

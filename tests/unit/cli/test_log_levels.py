@@ -1,4 +1,4 @@
-"""Issue 13: who may log how much, and in which form, read from options that may not even make sense."""
+"""Who may log how much, and in which form, read from options that may not even make sense."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Issue 13: a line about a run's progress every so often; the clock is passed in."""
+"""A line about a run's progress every so often; the clock is passed in."""
 
 from __future__ import annotations
 

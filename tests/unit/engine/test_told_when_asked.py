@@ -1,4 +1,4 @@
-"""Issue 13: a later try is logged when it is asked for, once; the log has the exit code of the process."""
+"""A later try is logged when it is asked for, once; the log has the exit code of the process."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_a_command_that_is_no_word_is_not_named() -> None:
     ],
 )
 def test_a_key_that_an_acl_denies_is_named(command: tuple[str | bytes | int, ...], denied: str) -> None:
-    """Issue 13: the server does not say which; what was asked does."""
+    """The server does not say which; what was asked does."""
     error = said("NOPERM No permissions to access a key")
     concerning(error, command)
     found = refusal(error, ADDRESS)
