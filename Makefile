@@ -9,6 +9,9 @@ WORKERS ?= 6
 TESTS ?=
 MATRIX ?= .matrix
 
+# What is compiled once, every command that a test starts and every process of pytest would compile anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick style types matrix bench lock clean
 

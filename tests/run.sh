@@ -16,8 +16,6 @@ alone=""
 : "${CHRONICLE_TEST_SEED:=$(.venv/bin/python -c 'import random; print(random.SystemRandom().randrange(10**6))')}"
 export CHRONICLE_TEST_SEED
 
-# What is compiled once, every command that a test starts and every process of pytest would compile anew.
-unset PYTHONDONTWRITEBYTECODE
 .venv/bin/python -m compileall -q src cli syncers
 .venv/bin/pytest --collect-only -q "$@" >/dev/null || true
 
