@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from chronicle.core.frozen import frozen
-from chronicle.core.urls import split_url
+from chronicle.core.urls import Url, split_url
 from chronicle.errors import SettingError
 
 
@@ -31,11 +31,17 @@ CUT_SHORT: Final = "the URL has an @ behind its hosts, so its password may have 
 UNREADABLE: Final = "the URL cannot be read: its host or port is wrong"
 
 
-def refuse_cut_login(url: str) -> None:
-    """A / or ? in a password ends the hosts too early; what is left of it must not pass for a name."""
+def parts_of(url: str) -> Url:
+    """The parts of a broker's URL; SettingError if its password ends too early.
+
+    A / or ? in a password ends the hosts, and a # everything: what is left of it must not pass for a name.
+    """
     parts = split_url(url)
     if "@" in parts.path or "@" in parts.query:
         raise SettingError(CUT_SHORT, ENCODE)
+    if "#" in url:
+        raise SettingError("the URL has a # in it", ENCODE)
+    return parts
 
 
 def host_of(text: str, usual_port: int, forms: str) -> Host:

@@ -18,9 +18,8 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from chronicle.core.frozen import frozen
-from chronicle.core.urls import split_url
 from chronicle.errors import SettingError
-from chronicle.transports.hosts import ENCODE, Host, host_of, is_loopback, refuse_cut_login
+from chronicle.transports.hosts import Host, host_of, is_loopback, parts_of
 from chronicle.transports.kafka.options import SECURE
 from chronicle.transports.kafka.refused import refuse
 from chronicle.transports.seam import Tls
@@ -69,10 +68,7 @@ class Address:
 
 def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
     """Read a Kafka URL and the `--set` pairs that belong to it; SettingError if it is wrong."""
-    refuse_cut_login(url)
-    parts = split_url(url)
-    if parts.fragment or "#" in url:
-        raise SettingError("the URL has a # in it", ENCODE)
+    parts = parts_of(url)
     if parts.query or "?" in url:
         raise SettingError(
             "a Kafka URL takes no arguments", "use --set, and --tls-ca, --tls-cert and --tls-key"

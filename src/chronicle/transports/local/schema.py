@@ -63,13 +63,12 @@ REMEDIES: Final = {
     sqlite3.SQLITE_PERM: "make the file and its folder writable for this user",
     sqlite3.SQLITE_TOOBIG: "publish a smaller message",
 }
-AWAITED: Final = {
+# What passes by itself, or when space is freed: the connection stays usable.
+PASSING: Final = {
     sqlite3.SQLITE_BUSY: "end the process that keeps it locked, or wait for it with --startup-timeout",
     sqlite3.SQLITE_FULL: "free space on the disk",
     sqlite3.SQLITE_IOERR: "look at the disk: how full it is, and what the system's log says about it",
 }
-# What passes by itself, or when space is freed: the connection stays usable.
-PASSING: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 
 class Stalled(ConnectionLost):
@@ -149,4 +148,4 @@ def explain(error: sqlite3.Error, place: str, *, opening: bool) -> BrokerError |
         return ConnectionLost(problem)
     if code in REMEDIES:
         return BrokerRefused(problem, REMEDIES[code])
-    return BrokerUnreachable(problem, AWAITED.get(code, ""))
+    return BrokerUnreachable(problem, PASSING.get(code, ""))

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from chronicle.core.frozen import frozen
 from chronicle.errors import SettingError
-from chronicle.transports.hosts import ENCODE, UNREADABLE, is_loopback, refuse_cut_login
+from chronicle.transports.hosts import ENCODE, UNREADABLE, is_loopback, parts_of
 from chronicle.transports.rabbitmq.options import SETTINGS
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
@@ -52,7 +52,7 @@ class Address:
 
 def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
     """Read an amqp or amqps URL and the `--set` pairs that belong to it; SettingError if it is wrong."""
-    refuse_cut_login(url)
+    parts_of(url)  # for what it refuses; urllib reads the host and the port
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -61,8 +61,6 @@ def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
         # The exception quotes what it could not read, which may be half a password.
         raise SettingError(UNREADABLE, ENCODE) from None
     scheme = parts.scheme.lower()
-    if parts.fragment or "#" in url:
-        raise SettingError("the URL has a # in it", ENCODE)
     if not host:
         raise SettingError(
             "the URL names no host",

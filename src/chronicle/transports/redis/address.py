@@ -18,9 +18,9 @@ from typing import Final
 from urllib.parse import unquote
 
 from chronicle.core.frozen import frozen
-from chronicle.core.urls import Url, split_url
+from chronicle.core.urls import Url
 from chronicle.errors import SettingError
-from chronicle.transports.hosts import ENCODE, Host, host_of, is_loopback, refuse_cut_login
+from chronicle.transports.hosts import Host, host_of, is_loopback, parts_of
 from chronicle.transports.redis.options import SETTINGS
 
 CONNECT_TIMEOUT: Final = 5.0  # seconds; a stop waits for a connect, so it is short
@@ -67,10 +67,7 @@ class Address:
 
 def address_of(url: str, extras: Mapping[str, str] | None = None) -> Address:
     """Read a Redis URL and the `--set` pairs that belong to it; SettingError if it is wrong."""
-    refuse_cut_login(url)
-    parts = split_url(url)
-    if parts.fragment or "#" in url:
-        raise SettingError("the URL has a # in it", ENCODE)
+    parts = parts_of(url)
     if parts.query:
         raise SettingError(
             "a Redis URL takes no arguments", "use --set, and --tls-ca, --tls-cert and --tls-key"
