@@ -34,6 +34,7 @@ from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
 from chronicle.transports.seam import Closing, Transport
 from chronicle.transports.waker import Waker
+from chronicle.workers.garbage import seldom_collected
 from chronicle.workers.mailbox import Mailbox, watch_other_threads
 from chronicle.workers.pump_loan import PULSE
 
@@ -98,7 +99,11 @@ class Runner:
 
     def _loop(self) -> None:
         try:
-            with watch_other_threads(self._mailbox, wanted=self._job.alone):
+            alone = self._job.alone
+            with (
+                watch_other_threads(self._mailbox, wanted=alone),
+                seldom_collected(self._job.concurrency, wanted=alone),
+            ):
                 while not self._shutdown.over:
                     self._step()
         finally:

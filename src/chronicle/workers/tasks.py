@@ -22,10 +22,11 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any
 
+import uvloop
+
 from chronicle.core.delivery import Delivery
 from chronicle.core.settlement import Settlement
 from chronicle.telemetry.redaction import Place
-from chronicle.workers.exact_loop import new_loop
 from chronicle.workers.handler import Handler
 from chronicle.workers.loader import Syncer
 from chronicle.workers.loop_host import LoopHost
@@ -58,7 +59,7 @@ class TaskWorkers:
         self._sharing = False  # results wait for others, to share a turn
         self._waking = False  # a worker was woken and is not running yet
         self._is_guest = loop is not None
-        self._loop = loop or new_loop()
+        self._loop = loop or uvloop.new_event_loop()
         self._thread = 0  # where the loop runs
         self._ready = threading.Event()
         self._ended = threading.Event()
