@@ -34,7 +34,7 @@ from chronicle.workers.mailbox import Mailbox, emptied
 from chronicle.workers.pump_loan import LATE, Loan, Turn
 from chronicle.workers.slot import Slot, awaiting, calling
 
-FAIRNESS = 64  # deliveries a worker may take in a row before others on its loop get a turn
+FAIRNESS = 64  # the most deliveries a worker may take in a row before others on its loop get a turn
 
 
 class TaskWorkers:
@@ -56,6 +56,8 @@ class TaskWorkers:
         self._idle: deque[asyncio.Future[None]] = deque()
         self._kicked = False
         self._often = max(1, concurrency // 2)  # this many results are worth a turn of the pump
+        # One may not empty the prefetch in a row: the broker would send nothing meanwhile.
+        self._in_a_row = min(FAIRNESS, concurrency)
         self._sharing = False  # results wait for others, to share a turn
         self._waking = False  # a worker was woken and is not running yet
         self._is_guest = loop is not None
@@ -296,7 +298,7 @@ class TaskWorkers:
                 self._hire(handler, number)
                 return
             in_a_row += 1
-            if in_a_row >= FAIRNESS:
+            if in_a_row >= self._in_a_row:
                 in_a_row = 0
                 await asyncio.sleep(0)
 
