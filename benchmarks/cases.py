@@ -111,6 +111,12 @@ FASTSTREAM_AT_KAFKA: Final = (FASTSTREAM_KAFKA, FASTSTREAM_KAFKA_FIRST)
 KAFKA: Final = (CHRONICLE_KAFKA, UNORDERED, *FASTSTREAM_AT_KAFKA, BARE_KAFKA)
 
 
+SLOWLY: Final = (
+    "The same, and the server takes 20 ms to answer. So nobody can handle more than c ÷ 20 ms: 500, 2500 and "
+    "5000 messages a second."
+)
+
+
 def _rates(reference: float, python: float) -> tuple[Want, ...]:
     """To the reference, to the best framework, and, more than was asked for, to bare clients as well."""
     return (
@@ -238,7 +244,7 @@ CASES: Final = (
     ),
     _http(
         "http-async-20ms",
-        "The same, and the server takes 20 ms to answer.",
+        SLOWLY,
         Handler.ASYNC_HTTP,
         ASYNC,
         2.5,
@@ -254,7 +260,7 @@ CASES: Final = (
     ),
     _http(
         "http-sync-20ms",
-        "The same, and the server takes 20 ms to answer.",
+        SLOWLY,
         Handler.SYNC_HTTP,
         SYNC,
         1.5,
