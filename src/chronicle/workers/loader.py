@@ -14,7 +14,7 @@ import inspect
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -66,7 +66,8 @@ def load(spec: str, app_dir: str = ".") -> Syncer:
         raise SyncerError(f"the app folder {app_dir!r} does not exist", "name another one with --app-dir")
     _append_to_path(folder)
     _know_the_environment()
-    module = _module_from_file(place, folder) if is_file(place) else _module_by_name(place, folder, name)
+    find = _module_from_file if is_file(place) else _module_by_name
+    module = find(place, folder, name)
     return look_at(_attribute(module, name, place), spec, getattr(module, "__file__", None) or place)
 
 
@@ -150,23 +151,40 @@ def _module_by_name(name: str, folder: Path, function: str) -> ModuleType:
 
 def _no_such_module(missing: str, folder: Path, rest: str) -> SyncerError:
     """`rest` is what stands behind its name; beside it there may be one that is called nearly so."""
-    import difflib  # for this mistake only
-
     *package, last = missing.split(".")
     beside = folder.joinpath(*package)
     there = [path.stem for path in beside.glob("*.py")]
     there += [path.parent.name for path in beside.glob("*/__init__.py")]
-    meant = [".".join((*package, one)) for one in difflib.get_close_matches(last, there, n=1)]
+    meant = _closest(last, there)
     return SyncerError(
         f"no module {missing!r} in {str(folder.resolve())!r} or among the installed packages",
-        f"did you mean {meant[0]}{rest}?" if meant else "check the name, or say where it is with --app-dir",
+        f"did you mean {'.'.join((*package, meant))}{rest}?"
+        if meant
+        else "check the name, or say where it is with --app-dir",
     )
 
 
-def _module_from_file(place: str, folder: Path) -> ModuleType:
+def _no_such_file(place: str, folder: Path, function: str) -> SyncerError:
+    wanted = Path(place)
+    there = [path.name for root in (Path(), folder) for path in (root / wanted).parent.glob("*.py")]
+    meant = _closest(wanted.name, there)
+    return SyncerError(
+        f"no file {place!r} here or in {str(folder.resolve())!r}",
+        f"did you mean {wanted.with_name(meant)}:{function}?" if meant else "check the path",
+    )
+
+
+def _closest(name: str, there: Iterable[str]) -> str:
+    """The one that is called nearly so; empty if there is none."""
+    import difflib  # for these mistakes only
+
+    return next(iter(difflib.get_close_matches(name, there, n=1)), "")
+
+
+def _module_from_file(place: str, folder: Path, function: str) -> ModuleType:
     path = next((p for p in (Path(place), folder / place) if p.is_file()), None)
     if path is None:
-        raise SyncerError(f"no file {place!r} here or in {str(folder.resolve())!r}", "check the path")
+        raise _no_such_file(place, folder, function)
     path = path.resolve()
     _append_to_path(path.parent)
     name = path.stem if _is_free(path) else f"syncer_{path.stem}"
@@ -212,15 +230,13 @@ def _attribute(module: ModuleType, name: str, place: str) -> Any:
 
 
 def _no_such_function(module: ModuleType, name: str, place: str) -> SyncerError:
-    import difflib  # for this mistake only
-
     names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
     own = [n for n in names if getattr(getattr(module, n), "__module__", None) == module.__name__]
-    close = difflib.get_close_matches(name, own, n=1)
+    close = _closest(name, own)
     file = getattr(module, "__file__", None) or place
     twin = Path(f"{place}.py")
     if close:
-        remedy = f"did you mean {place}:{close[0]}?"
+        remedy = f"did you mean {place}:{close}?"
     elif not is_file(place) and twin.is_file() and Path(file).resolve() != twin.resolve():
         remedy = f"an installed module has the same name as your file: write ./{twin}:{name}"
     elif own:

@@ -176,6 +176,21 @@ class TestRefused:
         write(f"{app_dir}/team/my_crm.py", "raise ValueError")
         assert refusal(spec, app_dir).remedy == f"did you mean {meant}?"
 
+    @pytest.mark.parametrize(
+        ("spec", "meant"),
+        [
+            ("my_crn.py:sync", "my_crm.py:sync"),
+            ("./my_crm:sync", "my_crm.py:sync"),
+            ("team/my_crn.py:Crm.sync", "team/my_crm.py:Crm.sync"),
+        ],
+    )
+    @pytest.mark.parametrize("app_dir", [".", "app"])
+    def test_a_file_that_is_called_nearly_so(self, spec: str, meant: str, app_dir: str) -> None:
+        """D-9: as a misspelt module is."""
+        write(f"{app_dir}/my_crm.py", "raise ValueError")
+        write(f"{app_dir}/team/my_crm.py", "raise ValueError")
+        assert refusal(spec, app_dir).remedy == f"did you mean {meant}?"
+
     def test_no_such_file(self, tmp_path: Path) -> None:
         problem = f"no file 'jobs/my_crm.py' here or in {str(tmp_path)!r}"
         assert told(refusal("jobs/my_crm.py:sync")) == (problem, "check the path")
