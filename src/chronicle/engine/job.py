@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,8 +15,9 @@ from chronicle.core.pipeline import Pipeline
 from chronicle.core.policy import Policy
 from chronicle.telemetry.counters import Counters
 from chronicle.workers.base import make_workers
+from chronicle.workers.garbage import seldom_collected
 from chronicle.workers.loader import Syncer
-from chronicle.workers.mailbox import Mailbox
+from chronicle.workers.mailbox import Mailbox, watch_other_threads
 from chronicle.workers.turns import TurnTaking
 
 if TYPE_CHECKING:
@@ -110,6 +112,16 @@ def workers_for(job: Job, mailbox: Mailbox) -> TurnTaking:
         alone=job.alone,
         loop=job.loop,
     )
+
+
+@contextmanager
+def own_process(job: Job, mailbox: Mailbox) -> Iterator[None]:
+    """What a run changes while it lasts in a process that is there for it alone, and in no other."""
+    if not job.alone:
+        yield
+        return
+    with watch_other_threads(mailbox), seldom_collected(job.concurrency):
+        yield
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from chronicle.engine.delays import Delays
 from chronicle.engine.failures import Failure
 from chronicle.engine.holdings import Holdings
 from chronicle.engine.intake import Intake
-from chronicle.engine.job import Ending, Exit, Job, workers_for
+from chronicle.engine.job import Ending, Exit, Job, own_process, workers_for
 from chronicle.engine.long_runs import LongRuns
 from chronicle.engine.reconnect import Patience, no_answer
 from chronicle.engine.run_events import RunEvents
@@ -34,8 +34,7 @@ from chronicle.telemetry.counters import Counters
 from chronicle.telemetry.events import Observer
 from chronicle.transports.seam import Closing, Transport
 from chronicle.transports.waker import Waker
-from chronicle.workers.garbage import seldom_collected
-from chronicle.workers.mailbox import Mailbox, watch_other_threads
+from chronicle.workers.mailbox import Mailbox
 from chronicle.workers.pump_loan import PULSE
 
 FATAL_GRACE = 2.0  # how long others may finish after a fatal outcome (X4)
@@ -99,11 +98,7 @@ class Runner:
 
     def _loop(self) -> None:
         try:
-            alone = self._job.alone
-            with (
-                watch_other_threads(self._mailbox, wanted=alone),
-                seldom_collected(self._job.concurrency, wanted=alone),
-            ):
+            with own_process(self._job, self._mailbox):
                 while not self._shutdown.over:
                     self._step()
         finally:

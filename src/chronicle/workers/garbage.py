@@ -19,11 +19,11 @@ OBJECTS: Final = 100  # for each message in work, with what its syncer makes of 
 
 
 @contextmanager
-def seldom_collected(concurrency: int, *, wanted: bool = True) -> Iterator[None]:
+def seldom_collected(concurrency: int) -> Iterator[None]:
     """Look for garbage as seldom as so many messages at once call for, never more often than before."""
     usual, *older = before = gc.get_threshold()
     # 0 is no number of objects: somebody does not want it to look at all.
-    if not wanted or usual == 0:
+    if usual == 0:
         yield
         return
     gc.set_threshold(max(usual, OBJECTS * concurrency), *older)

@@ -70,14 +70,11 @@ def emptied(waiting: deque[Delivery]) -> list[Delivery]:
 
 
 @contextmanager
-def watch_other_threads(mailbox: Mailbox, *, wanted: bool = True) -> Iterator[None]:
+def watch_other_threads(mailbox: Mailbox) -> Iterator[None]:
     """Let an exception in a thread the user's code started end the run (R-004-3).
 
-    In a program that is there for more than this run it is not wanted: nobody knows whose thread it was.
+    Not for a program that is there for more than this run: nobody knows whose thread it was.
     """
-    if not wanted:
-        yield
-        return
     before = threading.excepthook
 
     def hook(args: threading.ExceptHookArgs) -> None:

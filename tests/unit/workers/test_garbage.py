@@ -39,8 +39,3 @@ def test_what_somebody_chose_is_kept(usual: int) -> None:
     gc.set_threshold(usual)
     with seldom_collected(500):
         assert gc.get_threshold()[0] == usual
-
-
-def test_a_program_with_other_work_keeps_its_own(threshold: tuple[int, int, int]) -> None:
-    with seldom_collected(500, wanted=False):
-        assert gc.get_threshold() == threshold

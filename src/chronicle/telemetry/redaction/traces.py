@@ -27,7 +27,7 @@ from chronicle.telemetry.redaction.secrets import one_line
 Place: TypeAlias = tuple[CodeType, int]  # a function and a line in it
 
 _HOME: Final = str(Path(__file__).resolve().parents[2]) + "/"
-_LOOP: Final = str(Path(os.__file__).parent / "asyncio") + "/"
+_LOOPS: Final = (str(Path(os.__file__).parent / "asyncio") + "/", "uvloop/")  # the latter is not Python
 _FIRST_FRAMES: Final = 4
 _LAST_FRAMES: Final = 12
 _MOST_ERRORS: Final = 6
@@ -157,7 +157,7 @@ def their_part(trace: TracebackType | None) -> TracebackType | None:
         at = at.tb_next
         if _is_machinery(file):
             begin = at
-        elif not file.startswith(_LOOP):
+        elif not file.startswith(_LOOPS):
             break
     return begin or trace
 
