@@ -154,6 +154,20 @@ def test_while_it_is_imported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("named", ["slow:sync", "./slow.py:sync"])
+def test_while_the_syncer_is_imported(
+    folder: Path, chronicle: StartChronicle, named: str, number: signal.Signals
+) -> None:
+    """Their module is not to blame, and nothing of it needs to be mended."""
+    (folder / "slow.py").write_text("import time\nopen('begun', 'w').close()\ntime.sleep(60)\n")
+    process = chronicle("consume", *NOBODY, "--syncer", named, cwd=folder)
+    wait_for((folder / "begun").exists, 30, "its import")
+    process.signal(number)
+    assert process.wait(30) == 4, process.stderr
+    assert process.words == "chronicle: interrupted before it was done\n"
+
+
+@pytest.mark.parametrize("number", SIGNALS)
 def test_when_all_is_done(number: signal.Signals) -> None:
     """It ends the process, as it ends any other."""
     assert version(f"atexit.register(lambda: os.kill(os.getpid(), {int(number)}))") == (-number, "")

@@ -68,7 +68,7 @@ class Crowd:
             code = process.wait()
             # One that was not yet up ends by the signal itself; one whose group waits for a dead member may
             # not be able to commit, and says so.
-            assert code in (0, 4, -signal.SIGTERM)
+            assert code in (0, 4, -signal.SIGTERM), process.stderr[-2000:]
             if code == 4:
                 self.unheard[process.pid] = self._told[process.pid]
 

@@ -145,6 +145,8 @@ def _module_by_name(name: str, folder: Path, function: str) -> ModuleType:
         if missing == name or name.startswith(missing + "."):
             raise _no_such_module(missing, folder, f"{name.removeprefix(missing)}:{function}") from None
         raise _failed_import(name, error) from error
+    except KeyboardInterrupt:  # a signal, meanwhile
+        raise
     except BaseException as error:
         raise _failed_import(name, error) from error
 
@@ -197,6 +199,8 @@ def _module_from_file(place: str, folder: Path, function: str) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
+        if isinstance(error, KeyboardInterrupt):  # a signal, meanwhile
+            raise
         raise _failed_import(place, error) from error
     return module
 
