@@ -86,6 +86,12 @@ class LazyGroup(click.Group):
                 error.command_name, possibilities=COMMANDS, ctx=error.ctx
             ) from None
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # click would print an empty line, also among lines of JSON
+            raise click.Abort from None
+
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
