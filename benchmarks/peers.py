@@ -7,6 +7,8 @@ Rule 1: each does the same work: a durable queue of proca actions, parsed, its s
         made as often as chronicle makes its own.
 Rule 2: nobody counts, times or stops itself; that is done from the outside, alike for all.
 Rule 3: a framework with a format of its own gets the same action inside its own envelope.
+Rule 4: each runs as its own documentation starts it. So chronicle's async syncers run on uvloop, which it
+        brings along, and those of the others on asyncio's own loop.
 """
 
 from __future__ import annotations

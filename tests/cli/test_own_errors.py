@@ -53,7 +53,7 @@ def consume(folder: Path, at: str, queue: tuple[str, ...] = QUEUE) -> Said:
     arguments = ("consume", *queue, "--syncer", "crm.py:Crm", "--until-empty", "--log-format", "json")
     said = run(*arguments, cwd=folder, env={"FAIL_AT": at})
     assert "jane" not in said.err
-    for other in ("/chronicle/", "/asyncio/", "chronicle_cli"):
+    for other in ("/chronicle/", "/asyncio/", "chronicle_cli", "made at run time"):
         assert other not in said.err
     return said
 

@@ -168,8 +168,8 @@ def _no_such_module(missing: str, folder: Path, rest: str) -> SyncerError:
 
 def _no_such_file(place: str, folder: Path, function: str) -> SyncerError:
     wanted = Path(place)
-    there = [path.name for root in (Path(), folder) for path in (root / wanted).parent.glob("*.py")]
-    meant = _closest(wanted.name, there)
+    around = [path for root in (Path(), folder) for path in (root / wanted).parent.glob("*.py")]
+    meant = _closest(wanted.name, [path.name for path in around if path.is_file()])
     return SyncerError(
         f"no file {place!r} here or in {str(folder.resolve())!r}",
         f"did you mean {wanted.with_name(meant)}:{function}?" if meant else "check the path",

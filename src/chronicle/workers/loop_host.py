@@ -6,12 +6,15 @@ import asyncio
 import os
 import threading
 from contextlib import suppress
+from time import monotonic
 from typing import Final
 
 from chronicle.workers.mailbox import Mailbox
 from chronicle.workers.pump_loan import PULSE, Loan
 
-CLOSE: Final = 0.001  # seconds: a turn that is so little too late is not arranged anew
+# Seconds: a turn that is so little too late is not arranged anew, and none is arranged sooner. uvloop counts
+# in milliseconds: what is due sooner would be called at once, and again, until it is due.
+CLOSE: Final = 0.001
 
 
 class LoopHost:
@@ -26,6 +29,7 @@ class LoopHost:
         self._thread = 0
         self._asked = False
         self._early: asyncio.TimerHandle | None = None  # for a turn before the next pulse
+        self._early_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -70,15 +74,17 @@ class LoopHost:
         elif due == 0:
             self._again()
         elif due < PULSE:
-            self._arrange(self._loop.time() + due)
+            self._arrange(due)
 
-    def _arrange(self, when: float) -> None:
+    def _arrange(self, due: float) -> None:
         """One at a time: every turn finds the same thing due, and each timer would arrange the next."""
+        at = monotonic() + due
         if self._early is not None:
-            if self._early.when() <= when + CLOSE:
+            if self._early_at <= at + CLOSE:
                 return
             self._early.cancel()
-        self._early = self._loop.call_at(when, self._turn_early)
+        self._early_at = at
+        self._early = self._loop.call_later(max(CLOSE, due), self._turn_early)
 
     def _turn_early(self) -> None:
         self._early = None

@@ -191,6 +191,10 @@ class TestRefused:
         write(f"{app_dir}/team/my_crm.py", "raise ValueError")
         assert refusal(spec, app_dir).remedy == f"did you mean {meant}?"
 
+    def test_a_link_to_nowhere_is_not_suggested_in_place_of_itself(self) -> None:
+        Path("my_crm.py").symlink_to("gone.py")
+        assert refusal("my_crm.py:sync").remedy == "check the path"
+
     def test_no_such_file(self, tmp_path: Path) -> None:
         problem = f"no file 'jobs/my_crm.py' here or in {str(tmp_path)!r}"
         assert told(refusal("jobs/my_crm.py:sync")) == (problem, "check the path")

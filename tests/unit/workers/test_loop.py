@@ -1,4 +1,4 @@
-"""What an async syncer may do on the loop that chronicle gives it: all that asyncio documents."""
+"""What an async syncer may do on the loop that chronicle gives it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import uvloop
 
+from chronicle.telemetry.redaction import trace_of
 from chronicle.testing import run_syncer
 
 
@@ -62,3 +64,17 @@ def test_what_asyncio_offers(does: Callable[[], Awaitable[bool]]) -> None:
 
     result = run_syncer(sync, [{"id": 1}, {"id": 2}, {"id": 3}], schema="json", concurrency=2)
     assert (result.acked, result.fatal) == (3, "")
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_what_the_loop_raises_is_shown_by_the_lines_that_called_it(told: bool) -> None:
+    """Z5: there is no source of the loop to show, and it is not code made at run time."""
+
+    async def call() -> None:
+        await asyncio.open_connection("127.0.0.1", 1)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, pytest.raises(OSError) as caught:
+        runner.run(call())
+    trace = trace_of(caught.value, {"id": 1} if told else None)
+    assert "in call" in trace
+    assert "made at run time" not in trace

@@ -27,7 +27,8 @@ from chronicle.telemetry.redaction.secrets import one_line
 Place: TypeAlias = tuple[CodeType, int]  # a function and a line in it
 
 _HOME: Final = str(Path(__file__).resolve().parents[2]) + "/"
-_LOOPS: Final = (str(Path(os.__file__).parent / "asyncio") + "/", "uvloop/")  # the latter is not Python
+_UVLOOP: Final = "uvloop/"  # of which there are no files to show: it is not Python
+_LOOPS: Final = (str(Path(os.__file__).parent / "asyncio") + "/", _UVLOOP)
 _FIRST_FRAMES: Final = 4
 _LAST_FRAMES: Final = 12
 _MOST_ERRORS: Final = 6
@@ -106,8 +107,7 @@ class _Told:
 
     def block(self, error: BaseException) -> str:
         frames = list(walk_tb(their_part(error.__traceback__)))
-        foreign = [(frame, line) for frame, line in frames if not _is_machinery(frame.f_code.co_filename)]
-        frames = foreign or frames
+        frames = [(frame, line) for frame, line in frames if _is_theirs(frame.f_code.co_filename)] or frames
         left_out = len(frames) - _FIRST_FRAMES - _LAST_FRAMES
         lines = [self._frame(frame, line) for frame, line in frames[:_FIRST_FRAMES]]
         if left_out > 0:
@@ -160,6 +160,10 @@ def their_part(trace: TracebackType | None) -> TracebackType | None:
         elif not file.startswith(_LOOPS):
             break
     return begin or trace
+
+
+def _is_theirs(file: str) -> bool:
+    return not file.startswith(_UVLOOP) and not _is_machinery(file)
 
 
 def _is_machinery(file: str) -> bool:
