@@ -14,7 +14,7 @@ from chronicle.core.settlement import Fate
 from chronicle.errors import ConnectionLost
 from chronicle.transports.redis import upkeep
 from chronicle.transports.redis.intake import DELIVERIES
-from support.proxy import Proxy
+from support.proxy import Mode, Proxy
 from support.redis_server import RedisServer
 from support.stream_hands import hands, is_over, left_behind
 
@@ -145,6 +145,28 @@ def test_room_for_a_few_is_filled_while_others_are_in_work(redis_server: RedisSe
         consumer.get(8, room=8)
         redis_server.streams.publish(stream, *[b"fast"] * 5)
         assert [delivery.body for delivery in consumer.get(2, room=2)] == [b"fast"] * 2
+
+
+def test_what_is_settled_while_the_own_list_is_read_is_not_handed_out_again(
+    redis_server: RedisServer, stream: str
+) -> None:
+    """S3, F5: the answer still names it, because the acknowledgement travels behind the question."""
+    redis_server.streams.publish(stream, b"1", b"2")
+    with (
+        Proxy(redis_server.url) as proxy,
+        hands(redis_server, stream, url=proxy.url_for(redis_server.url)) as consumer,
+    ):
+        first, second = consumer.get(2)
+        consumer.reconnect()
+        proxy.set(Mode.DELAY)
+        assert consumer.turn() == []  # the question is under way
+        acked = consumer.give(first, Action.ACK)
+        proxy.set(Mode.PASS)
+        assert consumer.turn_for(1.0, room=5) == []
+        assert acked.fate is Fate.DONE
+        assert [one.id for one in redis_server.streams.pending(stream)] == [second.origin["id"]]
+        assert consumer.settle(second, Action.ACK) is Fate.DONE
+        assert consumer.reaches_the_end()
 
 
 def test_a_verdict_that_never_left_is_not_taken_for_done(redis_server: RedisServer, stream: str) -> None:

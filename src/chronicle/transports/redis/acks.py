@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from chronicle.core.notice import Notice
@@ -33,9 +33,12 @@ class Acks:
         self._decided: list[bytes] = []
         self._sent: deque[tuple[list[bytes], bool]] = deque()  # one XACK each, in order; whether unsure
 
-    def __len__(self) -> int:
-        """How many the server has not confirmed."""
-        return len(self._unsure) + len(self._decided) + sum(len(batch) for batch, _ in self._sent)
+    def __iter__(self) -> Iterator[bytes]:
+        """Those that the server has not confirmed."""
+        yield from self._unsure
+        yield from self._decided
+        for batch, _ in self._sent:
+            yield from batch
 
     def add(self, ids: Iterable[bytes]) -> None:
         self._decided.extend(ids)
@@ -67,7 +70,8 @@ class Acks:
 
     def give_up(self) -> None:
         """The run ends without a connection."""
-        ids = [*self._unsure, *self._all_sent(), *self._decided]
+        ids = [*self]
+        self._sent.clear()
         self._unsure.clear()
         self._decided.clear()
         if ids:

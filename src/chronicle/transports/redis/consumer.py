@@ -88,7 +88,14 @@ class StreamTransport:
         self._aside: dict[bytes, Claim] = {}  # nobody can carry their verdicts out: they stay pending
         self._acks = Acks(connector.queue, self._group, self.notices)
         self._intake = Intake(
-            self._keys, self._group, choices, connector.prefetch, self._held, self._acks, self.notices
+            self._keys,
+            self._group,
+            choices,
+            connector.prefetch,
+            self._held,
+            self._acks,
+            self.notices,
+            self._known,
         )
         self._upkeep = Upkeep(self._keys, self._held, self._aside, self.notices, self._compare_pending)
         self._verdicts = Verdicts(
@@ -273,9 +280,13 @@ class StreamTransport:
 
     def _compare_pending(self, number: int) -> None:
         """What is pending under our name must be known here; otherwise it is read again."""
-        known = len(self._held) + len(self._verdicts.left) + len(self._aside) + len(self._acks)
-        if number > known:
+        if number > len(self._known()):
             self._intake.reread()
+
+    def _known(self) -> set[bytes]:
+        """What may be pending under our name: in work, decided and not confirmed, or not handled here."""
+        left = (claim.id for claim in self._verdicts.left)
+        return {*self._held, *self._aside, *self._acks, *left}
 
     def wake(self) -> None:
         self._waker.wake()

@@ -1,8 +1,9 @@
 """Entries on their way in: our own pending ones first, then new ones, now and then those of the dead.
 
-Rule 1 (D-12, S3): after every connect our own pending list is read before anything new. What the engine holds
-        is skipped. What was pending before we took the name was handed out before, so it counts as another
-        try; what came later and is not known here was never seen, so it does not.
+Rule 1 (D-12, S3): after every connect our own pending list is read before anything new. What is known here
+        is skipped, also what was settled while the question was under way. What was pending before we took
+        the name was handed out before, so it counts as another try; what came later and is not known here
+        was never seen, so it does not.
 Rule 2 (D-7): one question at a time, for as many entries as there is room: what is on its way takes a place.
 Rule 3: nothing waits on the connection that acknowledges. When there is nothing to read, a second connection
         listens for the next entry (bell.py).
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import random
 from typing import Final
 
@@ -57,9 +58,11 @@ class Intake:
         held: dict[bytes, Claim],
         acks: Acks,
         notices: deque[Notice],
+        known: Callable[[], Collection[bytes]],
         *,
         luck: Callable[[], float] = random,
     ) -> None:
+        """`known` is what may be pending under our name and needs no reading: held, settled or put aside."""
         self.ready: deque[Delivery] = deque()
         self.worn: list[Delivery] = []  # delivered so often that nobody should try again
         self.rereading = True  # our own pending list has not been read to its end
@@ -72,6 +75,7 @@ class Intake:
         self._held = held
         self._acks = acks
         self._notices = notices
+        self._known = known
         self._luck = luck
         self._now = 0.0
         self._named_at = 0.0  # when we took our name
@@ -155,10 +159,11 @@ class Intake:
     def _reread(self, answer: Answer) -> None:
         self._asked = 0
         last, entries, gone = answer
+        known = self._known()
         for id_, count, pairs in entries:
-            if id_ not in self._held:
+            if id_ not in known:
                 self._take(id_, count, pairs)
-        self._forget_trimmed(gone)
+        self._forget_trimmed(gone, known)
         if last is None:
             self.rereading = False
         else:
@@ -172,12 +177,13 @@ class Intake:
     def _taken_over(self, answer: Answer) -> None:
         self._asked = 0
         self._cursor, entries, gone = answer
+        known = self._known()
         for id_, count, pairs in entries:
             if id_ in self._held:
                 self._held[id_].count = count  # we were too slow to touch it
-            else:
+            elif id_ not in known:
                 self._take(id_, count, pairs)
-        self._forget_trimmed(gone)
+        self._forget_trimmed(gone, known)
         if self._cursor != BEGINNING:
             self._sweep_at = self._now + STEP
         if entries:
@@ -206,9 +212,9 @@ class Intake:
         self._held[claim.id] = another = claim.again(self._now)
         self.ready.append(delivery_of(another, self._keys.stream, self._fields))
 
-    def _forget_trimmed(self, ids: list[bytes]) -> None:
+    def _forget_trimmed(self, ids: list[bytes], known: Collection[bytes]) -> None:
         """Nothing is left of these, unless they are in work here."""
-        gone = [id_ for id_ in ids if id_ not in self._held]
+        gone = [id_ for id_ in ids if id_ not in known]
         self._acks.forget(gone)
         if gone:
             text = (
