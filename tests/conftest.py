@@ -30,7 +30,7 @@ from support.fixtures import (
 from support.kafka_mock import KafkaMock
 from support.kafka_server import KafkaServer, why_not
 from support.kafka_trio import KafkaTrio
-from support.process import ChronicleProcess
+from support.process import COMMANDS, ChronicleProcess
 from support.queues import Queues
 from support.rabbit import RabbitNode
 from support.redis_cluster import Cluster
@@ -209,9 +209,11 @@ def kafka_trio(_trio: KafkaTrio) -> KafkaTrio:
 
 
 @pytest.fixture
-def chronicle(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterator[StartChronicle]:
+def chronicle(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> Iterator[StartChronicle]:
     """Starts the real command, in `tmp_path` unless told; what still runs at the end is killed."""
-    started: list[ChronicleProcess] = []
+    request.node.stash[COMMANDS] = started = list[ChronicleProcess]()
 
     def start(
         *args: str,

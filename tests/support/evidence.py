@@ -1,4 +1,5 @@
-"""What a failing test leaves behind: the seed of its luck, and the logs of the brokers that ran.
+"""What a failing test leaves behind: the seed of its luck, what its commands printed, and the logs of the
+brokers that ran.
 
 Rule 1: one seed for a run, new every time unless CHRONICLE_TEST_SEED names it; what a test draws from it
 depends on the test alone, not on those that ran before it.
@@ -19,6 +20,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from support.kafka_server import KafkaServer
+from support.process import COMMANDS, ChronicleProcess
 from support.rabbit import RabbitNode
 from support.redis_server import RedisServer
 
@@ -51,11 +53,15 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed:
         report.sections.append(("seed", f"{VARIABLE}={os.environ[VARIABLE]} draws the same again"))
+        kept = item.config.rootpath / KEPT / re.sub(r"[^\w.-]+", "-", item.nodeid).strip("-")[-120:]
+        commands = item.stash.get(COMMANDS, None) or ()
+        for number, command in enumerate(commands, 1):
+            keep_output(kept / f"command-{number}", command)
         before = item.stash.get(WRITTEN, {})
         for server in _servers():
             if before.get(server) == _written(server):
                 continue
-            folder = keep_logs(item.config.rootpath / KEPT, item.nodeid, server)
+            folder = keep_logs(kept / server.folder.name, server)
             report.sections.append((f"broker log, kept in {folder}", server.log_tail()))
     return report
 
@@ -73,10 +79,15 @@ def _written(server: Server) -> int:
     return sum(file.stat().st_size for file in server.logs())
 
 
-def keep_logs(parent: Path, test: str, server: Server) -> Path:
-    """Copy what the server has written so far to a folder named after the test; that folder."""
-    folder = parent / re.sub(r"[^\w.-]+", "-", test).strip("-")[-120:] / server.folder.name
+def keep_logs(folder: Path, server: Server) -> Path:
+    """Copy what the server has written so far to this folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in server.logs():
         shutil.copy(file, folder)
     return folder
+
+
+def keep_output(folder: Path, command: ChronicleProcess) -> None:
+    """Copy what the command was told and has printed so far to this folder."""
+    shutil.copytree(command.output, folder, dirs_exist_ok=True)
+    (folder / "arguments").write_text("\n".join(command.args))

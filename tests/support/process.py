@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from support.cli import for_people
 from support.waiting import wait_for
 
@@ -36,6 +38,7 @@ class ChronicleProcess:
         stderr: int | None = None,
     ) -> None:
         self.args = args
+        self.output = output
         self._stdout = output / "stdout"
         self._stderr = output / "stderr"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
@@ -134,3 +137,6 @@ def _parsed(text: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return line if isinstance(line, dict) else None
+
+
+COMMANDS: Final = pytest.StashKey[list[ChronicleProcess]]()  # those that a test has started
