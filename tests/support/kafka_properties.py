@@ -36,6 +36,8 @@ SETTINGS: Final = {
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.index.size.max.bytes": "1048576",
     "file.delete.delay.ms": "1000",
+    # Every five minutes, it would delete what a test has given a time of long ago.
+    "log.retention.check.interval.ms": "86400000",
 }
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 LOGIN: Final = "org.apache.kafka.common.security"
