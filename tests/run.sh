@@ -17,6 +17,7 @@ alone=""
 export CHRONICLE_TEST_SEED
 
 .venv/bin/python -m compileall -q src cli syncers
+PYTHONPATH=tests .venv/bin/python -m support.kafka_archive || true # it only saves time
 .venv/bin/pytest --collect-only -q "$@" >/dev/null || true
 
 run() {
