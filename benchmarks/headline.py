@@ -12,6 +12,7 @@ from typing import Final
 
 from benchmarks.cases import CASES, Metric
 from benchmarks.peers import CHRONICLE, PROCA, Handler
+from benchmarks.python_build import python_version
 from benchmarks.report import machine, ranged
 from benchmarks.results import CaseResult, figure, ratio
 
@@ -20,7 +21,7 @@ BEGIN, END = "<!-- http: written by make bench -->\n", "<!-- http: end -->\n"
 HEAD: Final = """## How fast it is
 
 Messages per second from RabbitMQ, each with a real HTTP request, {concurrency} at a time, in one process. The
-broker, the server and the consumer shared a machine: {machine}, {when:%Y-%m-%d}.
+broker, the server and the consumer shared a machine: {machine}, Python {python}, {when:%Y-%m-%d}.
 [All results](benchmarks/RESULTS.md) are from `make bench`.
 
 | a syncer that is | the server answers | chronicle | @proca/queue, with Node's fetch | times as fast |
@@ -37,7 +38,7 @@ def headline(results: Sequence[CaseResult], when: datetime) -> str:
     rows = [_row(measured[case.name]) for case in CASES if case.handler.calls]
     if not all(rows):
         return ""
-    head = HEAD.format(concurrency=CONCURRENCY, machine=machine(), when=when)
+    head = HEAD.format(concurrency=CONCURRENCY, machine=machine(), python=python_version(), when=when)
     return head + "".join(f"{row}\n" for row in rows) + "\n"
 
 

@@ -1,6 +1,7 @@
 """How peers are installed: each into a folder of its own under `.envs`, by the names of its packages.
 
-Rule: a peer that cannot be installed is Missing, with the reason; nobody guesses what it would have done.
+Rule 1: a peer that cannot be installed is Missing, with the reason; nobody guesses what it would have done.
+Rule 2: all run on the Python that runs this; what was installed for another one is not used.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Final
 
 from benchmarks import HERE, ROOT
 from benchmarks.peers import SCRIPTS, Installer, Peer
+from benchmarks.python_build import python_slug
 
-ENVS: Final = HERE / ".envs"
+ENVS: Final = HERE / ".envs" / python_slug()
 SOURCES: Final = ("src", "cli", "syncers")
 CLIENTS: Final = ("aiohttp", "urllib3")
 TIMEOUT: Final = 600.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import platform
 import shutil
 import signal
 import sys
@@ -22,6 +21,7 @@ from benchmarks.installing import Http, Installed, Missing, install, install_htt
 from benchmarks.measure import BadRun, Run, Sample, measure
 from benchmarks.peers import Peer, Where
 from benchmarks.places import Place, started, why_not
+from benchmarks.python_build import Build, python_build, python_version
 from benchmarks.results import CaseResult, PointResult
 from benchmarks.server import Server
 from support.samples import FOLDER as SAMPLES
@@ -44,6 +44,8 @@ def main() -> int:
     http = _install_http(cases)
     for peer, why in missing.items():
         _tell(f"missing: {peer.name} ({why})")
+    if python_build() is Build.PLAIN:
+        _tell(f"this Python was {Build.PLAIN}, so it is slower than most; name another with PYTHON=…")
     load = os.getloadavg()[0]
     if load > BUSY:
         _tell(f"this machine is busy (load {load:.1f}): do not trust the figures")
@@ -126,7 +128,7 @@ def _versions(places: Mapping[Where, Place], case: Case, ready: Mapping[Peer, In
     found: dict[str, str] = {}
     for where in dict.fromkeys(peer.where for peer in _contenders(case) if peer in ready):
         found |= places[where].versions
-    found["Python"] = platform.python_version()
+    found["Python"] = python_version()
     for peer in _contenders(case):
         if peer in ready:
             found |= ready[peer].versions

@@ -1,11 +1,14 @@
 #!/bin/sh
-# Sets up what `make` needs on a fresh machine: `setup.sh python` makes .venv, `setup.sh brokers` finds or
-# installs RabbitMQ and Redis and fetches Kafka, `setup.sh kafka` only that, `setup.sh debootstrap` finds or
-# installs that tool. As root on Debian it installs what is missing; otherwise it says what to install.
+# Sets up what `make` needs on a fresh machine: `setup.sh python` makes .venv (or the environment VENV names) of
+# the Python that PYTHON names, `setup.sh brokers` finds or installs RabbitMQ and Redis and fetches Kafka,
+# `setup.sh kafka` only that, `setup.sh debootstrap` finds or installs that tool. As root on Debian it installs
+# what is missing; otherwise it says what to install.
 set -eu
 cd "$(dirname "$0")/.."
 
 PYTHON=${PYTHON:-python3}
+VENV=${VENV:-.venv}
+WHICH_PYTHON='import sys; print(sys.base_prefix, sys.version)'
 
 fail() {
     printf '%s\n' "$*" >&2
@@ -44,10 +47,10 @@ set_up_python() {
         can_install || fail "Python's venv module is missing: install the package python3-venv, then run make again."
         install_packages python3-venv
     fi
-    # An environment that was moved, or whose Python is gone, cannot be repaired.
-    .venv/bin/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-        "$PYTHON" -m venv --clear .venv
-    pip=".venv/bin/python -m pip --disable-pip-version-check --quiet"
+    # An environment that was moved, whose Python is gone, or that is of another Python cannot be repaired.
+    [ "$("$VENV/bin/python" -c "import pip; $WHICH_PYTHON" 2>/dev/null)" = "$("$PYTHON" -c "$WHICH_PYTHON")" ] ||
+        "$PYTHON" -m venv --clear "$VENV"
+    pip="$VENV/bin/python -m pip --disable-pip-version-check --quiet"
     $pip install --require-hashes -r requirements.lock
     # The build tools are locked, too; an isolated build would fetch them again, unchecked.
     $pip install --no-deps --no-build-isolation --editable .

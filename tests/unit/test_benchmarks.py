@@ -29,6 +29,7 @@ from benchmarks.peers import (
     faststream_load,
 )
 from benchmarks.proc import Usage
+from benchmarks.python_build import Build, python_build, python_version
 from benchmarks.report import machine, section, write
 from benchmarks.results import CaseResult, PointResult, find, ratio
 from benchmarks.run import is_asked
@@ -166,7 +167,7 @@ def test_the_readme_shows_http_from_one_run_of_all_its_cases(tmp_path: Path) -> 
     text = headline(results, WHEN)
     assert "| async, with aiohttp | at once | 3000 | 1000 | 3.0 |" in text
     assert "| sync, with urllib3 | after 20 ms | 3000 | 1000 | 3.0 |" in text
-    assert f"{machine()}, 2026-03-02." in text
+    assert f"{machine()}, Python {python_version()}, 2026-03-02." in text
     assert headline(results[:-1], WHEN) == ""
     assert headline([*results[:-1], CaseResult(results[-1].case, (), {})], WHEN) == ""
 
@@ -262,3 +263,21 @@ def test_a_stream_is_watched_by_what_its_group_has_read_and_not_settled() -> Non
     watch = StreamWatch(Client(), "q", 50, [49, 0], 100, 100)
     seen = [[moment.left for moment in watch.moments()] for _ in range(5)]
     assert seen == [[], [None], [None, 49], [None, 49], [None, 49, 0]]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "arguments", "build"),
+    [
+        ("/usr", "'--enable-shared'", Build.DISTRIBUTION),
+        ("/usr/local", "'--enable-shared' '--enable-optimizations' '--with-lto'", Build.PROFILED),
+        ("/home/me/.pyenv/versions/3.11.7", "'--enable-shared'", Build.PLAIN),
+        ("/opt/python", "", Build.PLAIN),
+    ],
+)
+def test_a_python_that_was_not_built_for_speed_is_told(prefix: str, arguments: str, build: Build) -> None:
+    """It costs every Python consumer a quarter and the reference nothing, so the page says which it was."""
+    assert python_build(prefix, arguments) is build
+
+
+def test_the_page_says_how_its_python_was_built() -> None:
+    assert python_version().endswith(f"({python_build()})")
