@@ -18,7 +18,7 @@ from chronicle.settings.run import Work, package_of
 from chronicle.telemetry.events import Observer
 from chronicle.transports.seam import Transport
 from chronicle.workers.loader import Syncer, load
-from chronicle_cli import report
+from chronicle_cli import garbage, report
 from chronicle_cli.output import configure_logging, logs_json, make_log, make_observer, shows_live
 from chronicle_cli.settings import Output
 
@@ -83,6 +83,8 @@ def run_to_end(
 ) -> Ending:
     """Run the job with signals handled; for callers that still have to report before the process exits."""
     runner = Runner(job, transport, observer)
+    garbage.set_aside()
+    garbage.look_again()
     begin(runner.stop)
     with stop_on_signal(runner.stop, lambda: report.last_words("unfinished messages go back to the queue")):
         return runner.run()

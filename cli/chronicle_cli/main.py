@@ -6,7 +6,6 @@ Rule 2: a problem the operator can solve is one line and a remedy, never a trace
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import sys
@@ -21,7 +20,7 @@ import click
 from chronicle import __version__
 from chronicle.engine.signals import heed_no_signal, interrupt_on_signal
 from chronicle.errors import ChronicleError, SyncerError
-from chronicle_cli import report
+from chronicle_cli import garbage, report
 from chronicle_cli.dotenv_file import load_env
 from chronicle_cli.help import write_examples
 from chronicle_cli.log_mode import says_json
@@ -72,7 +71,7 @@ class LazyGroup(click.Group):
             return None
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
-        _collect_garbage()
+        garbage.set_aside()
         return command
 
     def resolve_command(
@@ -146,13 +145,6 @@ def main() -> None:
     if code:
         _do_not_linger(code)
     sys.exit(code)
-
-
-def _collect_garbage() -> None:
-    """Look for garbage again, if that was put off (__main__.py), but never among what was imported."""
-    if not gc.isenabled():
-        gc.freeze()
-        gc.enable()
 
 
 def _fill_closed_streams() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from support.fixtures import Broker, StartChronicle
 
 SYNCER: Final = """
 import gc
+import os
 import sys
 
 
@@ -36,9 +38,14 @@ def look_at_pika(message):
     return not hasattr(pika.adapters, "nothing")
 
 
+IMPORTING = gc.get_threshold()[0] > 10_000
+if "THRESHOLD" in os.environ:
+    gc.set_threshold(int(os.environ["THRESHOLD"]), 8, 7)
+
+
 def look_at_collector(message):
     with open("collector", "w") as file:
-        print(gc.isenabled(), gc.get_freeze_count() > 10_000, file=file)
+        print(IMPORTING, gc.isenabled(), *gc.get_threshold(), gc.get_freeze_count() > 10_000, file=file)
     return True
 """
 # What other commands, other brokers, other options or a terminal need; a name stands for its package.
@@ -116,11 +123,15 @@ def test_a_run_on_the_embedded_queue_needs_no_client_and_only_async_syncers_asyn
     assert {"asyncio", "ssl"} & found == ({"asyncio", "ssl"} if function == "look_async" else set())
 
 
-def test_garbage_is_looked_for_while_syncers_run_but_not_among_what_was_imported(
-    chronicle: StartChronicle, tmp_path: Path
+@pytest.mark.parametrize("chosen", ["", "900", "0"])
+def test_garbage_is_looked_for_as_usual_while_syncers_run_but_not_among_what_was_imported(
+    chronicle: StartChronicle, tmp_path: Path, chosen: str
 ) -> None:
+    """Unless the syncer's module decides how often that is."""
     (tmp_path / "sync.py").write_text(SYNCER)
     (tmp_path / "message.json").write_bytes(samples.body("action-plain.json"))
-    run = chronicle("replay", "--syncer", "sync.py:look_at_collector", "message.json")
+    env = {"THRESHOLD": chosen} if chosen else {}
+    run = chronicle("replay", "--syncer", "sync.py:look_at_collector", "message.json", env=env)
     assert run.wait() == 0, str(run)
-    assert (tmp_path / "collector").read_text().split() == ["True", "True"]
+    thresholds = (chosen, "8", "7") if chosen else map(str, gc.get_threshold())
+    assert (tmp_path / "collector").read_text().split() == ["True", "True", *thresholds, "True"]
