@@ -185,11 +185,11 @@ class ScriptedTransport:
             self._waker.wake()
 
     def _is_held(self, handle: Handle) -> bool:
-        outlives = self.promises.late_results or not self.promises.settles
+        outlives = self.promises.late_results or handle.epoch == self.opened
         lease = self.leases.get(handle.tag)
         return (
             handle.tag in self.held
-            and (outlives or handle.epoch == self.opened)
+            and (not self.promises.settles or (self._open and outlives))
             and not (lease is not None and lease.over)
         )
 

@@ -261,7 +261,7 @@ class Runner:
         self._holdings.running -= len(finished)
         for settlement in finished:
             if isinstance(settlement.outcome, Revoked):
-                self._delays.put(settlement, now)
+                intake.finished(settlement, now)
             elif settlement.verdict.action is Action.LEAVE:
                 self._fail(failures.of_syncer(settlement))
                 self._leave((settlement,))
@@ -349,7 +349,7 @@ class Runner:
             self._fail(failures.of_thread(error))
 
     def _drain_offline(self) -> None:
-        """The connection is gone: let running syncers finish, their side effects are real."""
+        """The connection is gone: running syncers finish, their side effects are real; no others begin."""
         self._watch_for_crash()
         if self._shutdown.ending is None:
             self._tell.stopping(self._shutdown.asked or "", unsettled=0)
@@ -357,14 +357,18 @@ class Runner:
         if self._shutdown.deadline is None:
             self._shutdown.deadline = self._clock() + self._job.lifecycle.drain_timeout
             self._transport.stop(0.0)
+            if self._promises.late_results:
+                self._forget(ConnectionLost("stopped while the connection was away"))
+        if (
+            self._promises.settles
+        ):  # these come again; they may have been counted when the connection was lost
+            self._holdings.unfinished = max(self._holdings.unfinished, self._holdings.running)
         if self._holdings.running and not self._mailbox:
             self._waker.wait(PULSE)
         self._take_late()
         if not self._holdings.running:
             self._finish(Closing.SETTLED)
         elif self._shutdown.is_late(self._clock()):
-            # Some of them may have been counted when their connection was lost.
-            self._holdings.unfinished = max(self._holdings.unfinished, self._holdings.running)
             self._finish(Closing.DEADLINE)
 
     def _finish(self, why: Closing) -> None:

@@ -16,7 +16,7 @@ from chronicle.core.settlement import Settlement
 from chronicle.engine.job import Bounds, Exit, Lifecycle
 from chronicle.errors import BrokerUnreachable, Retry
 from chronicle.telemetry import events
-from chronicle.transports.seam import DeadLetterKeeper
+from chronicle.transports.seam import DeadLetterKeeper, Promises
 from support.running import Gate, Running
 from support.scripted import PROMISES, ScriptedTransport
 
@@ -66,6 +66,26 @@ class TestLateResults:
         running.wait_for(lambda: transport.fates(Action.ACK), "the second try")
         assert running.stop().code is Exit.DONE
         assert transport.fates(Action.REQUEUE) == [0]
+
+    @forms
+    @pytest.mark.parametrize("promises", [PROMISES, OUTLIVING])
+    def test_D_11_a_stop_without_a_connection_begins_no_more(self, form: str, promises: Promises) -> None:
+        """No verdict can be carried out, so what is held comes again, and would be done twice."""
+        gate = Gate()
+        transport = ScriptedTransport(*bodies(4), promises=promises)
+        running = Running(getattr(gate, form), transport, concurrency=1, prefetch=4)
+        running.wait_for(lambda: transport.delivered == 4 and gate.started, "all received")
+        transport.unreachable = BrokerUnreachable("not back yet")
+        transport.lose()
+        running.wait_for(lambda: running.notebook.facts(events.LOST), "the loss")
+        running.runner.stop("SIGTERM")
+        running.wait_for(lambda: running.notebook.facts(events.STOPPING), "the drain")
+        gate.free.set()
+        ending = running.ending
+        assert (ending.code, gate.started, gate.ended) == (Exit.RETURNED, [b"0"], [b"0"])
+        assert (ending.counters.ack, ending.counters.stale) == (0, 1)
+        returned = 4 if promises.late_results else 1  # without it, the others went back at once
+        assert f"{returned} unfinished message" in ending.reason
 
     def test_without_the_promise_the_same_loss_is_a_second_run(self) -> None:
         """Negative control: the broker has them back, and late results are settled nowhere."""
