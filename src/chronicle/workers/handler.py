@@ -1,6 +1,7 @@
 """One delivery on its way through guard, pipeline, syncer and policy.
 
-Rule 1: whatever happens in here ends in exactly one settlement; nothing escapes into a worker.
+Rule 1: whatever happens in here ends in exactly one settlement. Only an error that cannot even be put into
+        words escapes into the worker, which ends the run.
 Rule 2: only True and False count, by identity; 1, None and numpy's booleans are fatal (X3).
 Rule 3: what a syncer says about a message (an exception's text, a reason) is masked before it is passed on.
 """
@@ -125,6 +126,8 @@ class Handler:
             before = self._pipeline.prepare(delivery).message
         except MessageError:
             before = message
+        except Exception:  # such as no memory, which may be what the syncer raised
+            return delivery.body
         if not isinstance(before, dict):
             return before
         now = [message] if _differ(message, before) else []

@@ -3,7 +3,8 @@
 Rule 1: a worker that takes a delivery and sees another wakes one more worker, which does the same: a chain.
         A syncer that does nothing is then run by one thread, a slow one by all of them.
 Rule 2: threads are daemons: a syncer that never returns cannot hold up a fatal exit (X4).
-Rule 3: every call sees the context variables as the syncer's context left them: after a call that changed one
+Rule 3: no thread ends unnoticed: whatever ends it, the pump is told.
+Rule 4: every call sees the context variables as the syncer's context left them: after a call that changed one
         its thread continues in a fresh copy.
 """
 
@@ -161,8 +162,11 @@ class ThreadWorkers:
         me = threading.get_ident()
         slot = Slot(lambda: calling(sys._current_frames().get(me)))
         self.slots.append(slot)
-        while not self._context.copy().run(self._shift, run, sleep, slot):
-            pass
+        try:
+            while not self._context.copy().run(self._shift, run, sleep, slot):
+                pass
+        except BaseException as error:  # nobody else would notice that this place is empty from now on
+            self._mailbox.put_crash(error)
 
     def _shift(self, run: Callable[[Delivery], Settlement], sleep: threading.Lock, slot: Slot) -> bool:
         """Work until a call has left its context changed (False), or all is over (True)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -56,6 +56,27 @@ def raising(error: BaseException) -> Callable[[Any], Any]:
         raise error
 
     return sync
+
+
+class TestNoMemory:
+    @both
+    def test_the_message_is_not_decoded_again_for_an_error(self, run: Run) -> None:
+        """What a syncer had no memory for, the search of its error has none for either; nothing is shown."""
+
+        class Scarce(Pipeline):
+            __slots__ = ()
+            decoded: ClassVar[list[Delivery]] = []
+
+            def prepare(self, delivery: Delivery) -> Prepared:
+                self.decoded.append(delivery)
+                if len(self.decoded) > 1:
+                    raise MemoryError
+                return super().prepare(delivery)
+
+        settlement = run(raising(MemoryError(CANARY)), delivery(action()), pipeline=Scarce())
+        assert isinstance(settlement.outcome, Fatal)
+        assert settlement.outcome.reason.startswith("the syncer raised MemoryError")
+        assert CANARY not in settlement.outcome.reason + settlement.outcome.trace
 
 
 class TestAnswers:

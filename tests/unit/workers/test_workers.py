@@ -20,7 +20,9 @@ from chronicle.core.outcome import Synced
 from chronicle.core.pipeline import Pipeline, Schema
 from chronicle.core.policy import Policy
 from chronicle.core.settlement import Settlement
+from chronicle.workers.base import make_workers
 from chronicle.workers.handler import Handler
+from chronicle.workers.loader import look_at
 from chronicle.workers.mailbox import Mailbox, watch_other_threads
 from support.waiting import wait_for
 from support.workers import PATIENCE, collect, deliveries, make, make_mailbox, working
@@ -271,6 +273,27 @@ class TestCrashes:
         with watch_other_threads(mailbox):
             self.run_thread(sys.exit)
         assert mailbox.crash is None
+
+    @pytest.mark.parametrize("alone", [True, False])
+    def test_a_worker_that_ends(self, alone: bool) -> None:
+        """R-004-3: an error without words ends its thread, in a process where nobody watches threads, too."""
+
+        class Wordless(Exception):
+            def __str__(self) -> str:
+                raise SystemExit
+
+        def fails(message: bytes) -> bool:
+            raise Wordless
+
+        mailbox = make_mailbox()
+        workers = make_workers(
+            look_at(fails, "my:syncer"), Pipeline(Schema.RAW), Policy(), 1, mailbox, alone=alone
+        )
+        workers.start()
+        workers.submit(deliveries(1))
+        wait_for(lambda: mailbox.crash, PATIENCE, "the crash")
+        assert isinstance(mailbox.crash, SystemExit)
+        assert workers.stop(PATIENCE)
 
     def run_thread(self, target: Callable[[], object]) -> None:
         thread = threading.Thread(target=target)
