@@ -227,7 +227,9 @@ class Subscription(Generic[A]):
         import asyncio
 
         try:
-            await asyncio.wait_for(self._bell.wait(), PATIENCE)
+            # In Python 3.11 `wait_for` forgets that it was cancelled, if what it waits for has come by then.
+            async with asyncio.timeout(PATIENCE):
+                await self._bell.wait()
         except TimeoutError:
             return False
         self._bell.clear()

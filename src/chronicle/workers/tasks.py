@@ -270,6 +270,8 @@ class TaskWorkers:
             self._mailbox.rouse()
 
     async def _work(self, handler: Handler, number: int) -> None:
+        if self._is_guest:  # where a program's loop starts tasks at once, this one has no place yet
+            await asyncio.sleep(0)
         waiting, idle, put = self._waiting, self._idle, self._put
         run, slot, clean = handler.run_async, self.slots[number], self._context
         in_a_row = 0

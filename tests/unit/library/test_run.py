@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from typing import Any
 
@@ -162,3 +163,17 @@ def test_a_message_in_hand_keeps_nobody_from_cancelling_twice() -> None:
         never.set()
 
     asyncio.run(main())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="a loop can start tasks at once from Python 3.12 on")
+def test_a_loop_that_starts_tasks_at_once() -> None:
+    async def sync(message: dict[str, Any]) -> bool:
+        await asyncio.sleep(0)
+        return True
+
+    async def main() -> int:
+        asyncio.get_running_loop().set_task_factory(vars(asyncio)["eager_task_factory"])
+        ending = await arun(fed(5), "q", sync, schema="json", until_empty=True, concurrency=2)
+        return ending.counters.ack
+
+    assert asyncio.run(main()) == 5

@@ -268,3 +268,27 @@ def test_other_tasks_have_their_turn_beside_a_busy_loop() -> None:
         return turns
 
     assert asyncio.run(main()) >= 2_000 // subscription.FAIRNESS
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_loop_can_be_cancelled_at_any_moment(steps: int) -> None:
+    """Also just when it is told that there is a message: it must not go on as if nothing had been asked."""
+
+    async def work() -> None:
+        async with open_on(fed(0)) as subscription:
+
+            async def loop() -> None:
+                async for message in subscription:
+                    message.ack()
+
+            task = asyncio.create_task(loop())
+            await asyncio.sleep(0.05)
+            subscription._hands.bell()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            done, _ = await asyncio.wait({task}, timeout=5)
+            assert done
+            assert task.cancelled()
+
+    asyncio.run(work())
