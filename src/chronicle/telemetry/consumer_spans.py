@@ -19,7 +19,7 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Asked, Exhausted, Failed, Fatal, Invalid, Outcome, Revoked
 from chronicle.core.settlement import Settlement
 from chronicle.errors import DeadLetter, Drop, Retry
-from chronicle.telemetry.events import label, number
+from chronicle.telemetry.events import address, label, number
 from chronicle.telemetry.redaction import name_of, one_line
 from chronicle.telemetry.trace_context import shown_id
 
@@ -133,7 +133,7 @@ def attributes_of(delivery: Delivery) -> dict[str, Any]:
         "chronicle.attempts": number(delivery.attempts),
     }
     if "exchange" in origin:
-        exchange, key = label(str(origin["exchange"])), label(str(origin["routing_key"]))
+        exchange, key = label(str(origin["exchange"])), address(str(origin["routing_key"]))
         parts = [exchange, key, queue] if key != queue else [exchange, queue]
         attributes["messaging.destination.name"] = ":".join(filter(None, parts))
         attributes["messaging.destination.template"] = queue  # routing keys may be many

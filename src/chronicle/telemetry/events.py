@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 from chronicle.core.outcome import Action, Revoked, Synced, is_drop
 from chronicle.core.settlement import Fate, Settlement
 from chronicle.telemetry.counters import Counters
-from chronicle.telemetry.redaction import one_line
+from chronicle.telemetry.redaction import mask, one_line
 from chronicle.telemetry.trace_context import trace_facts
 
 STARTING: Final = "consumer.starting"
@@ -67,6 +67,7 @@ _NAMES: Final = {
 # Where a delivery is at its broker. A Kafka key is not among them: it is often an e-mail address.
 _PLACES: Final = ("delivery_tag", "exchange", "routing_key", "topic", "partition", "offset", "stream", "id",
                   "channel", "file", "line")  # fmt: skip
+_ADDRESSES: Final = ("routing_key", "channel")  # which a producer words, and may make of anything
 _LONGEST_LABEL: Final = 200
 
 
@@ -128,6 +129,16 @@ def _label(text: str) -> str:
     return one_line(text, _LONGEST_LABEL)
 
 
+def address(text: str) -> str:
+    """How a producer addressed a message, without what looks like a person's e-mail address or number."""
+    return _address(text[: 4 * _LONGEST_LABEL + 1])
+
+
+@lru_cache(maxsize=2048)
+def _address(text: str) -> str:
+    return mask(text, None, _LONGEST_LABEL)
+
+
 def number(value: int) -> int | str:
     """A whole number every JSON reader can handle; a body may contain one of five thousand digits."""
     return value if -(2**63) <= value < 2**63 else f"a number of {value.bit_length()} bits"
@@ -151,7 +162,8 @@ def verdict_facts(settlement: Settlement) -> tuple[str, int, dict[str, Any]]:
     for place in _PLACES:
         if place in origin:
             value = origin[place]
-            facts[place] = number(value) if type(value) is int else label(str(value))
+            words = address if place in _ADDRESSES else label
+            facts[place] = number(value) if type(value) is int else words(str(value))
     facts |= trace_facts(delivery)
     facts["action_id"] = None if settlement.action_id is None else number(settlement.action_id)
     facts["size"] = len(delivery.body)

@@ -188,6 +188,7 @@ def test_what_was_taken_back_before_it_began_has_no_span(exporter: InMemorySpanE
         ({"exchange": "e", "routing_key": "q", "delivery_tag": 1}, "q", "e:q"),
         ({"exchange": "e", "routing_key": "", "delivery_tag": 1}, "q", "e:q"),
         ({"exchange": "e", "routing_key": "k\r\n", "delivery_tag": 1}, "q", "e:k\\r\\n:q"),
+        ({"exchange": "e", "routing_key": "a@b.org", "delivery_tag": 1}, "q", "e:‹email›:q"),
     ],
 )
 def test_the_destination_on_rabbitmq(origin: dict[str, Any], queue: str, name: str) -> None:
