@@ -147,6 +147,9 @@ class SubscriptionFailed(ChronicleError):
     """There are no more messages, and not because anybody wanted it."""
 
 
+LONGEST_DELAY = 10 * 365 * 86_400.0  # seconds: more is a mistake, and some brokers could not store it
+
+
 class Ask(ChronicleError):
     """A verdict a syncer asks for by raising."""
 
@@ -156,8 +159,8 @@ class Retry(Ask):
 
     def __init__(self, why: str = "the syncer asked for another try", after: float | None = None) -> None:
         super().__init__(why)
-        if after is not None and not 0 <= after < float("inf"):
-            raise ValueError("Retry(after=…) takes seconds, zero or more")
+        if after is not None and not 0 <= after <= LONGEST_DELAY:
+            raise ValueError("Retry(after=…) takes seconds from now, zero or more, and at most ten years")
         self.after = after
 
 

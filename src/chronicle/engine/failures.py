@@ -15,7 +15,7 @@ from chronicle.engine.breaker import SealBreaker
 from chronicle.engine.job import Exit
 from chronicle.engine.long_runs import Stuck
 from chronicle.engine.reconnect import Patience
-from chronicle.errors import ChronicleError, ClientFailed
+from chronicle.errors import ChronicleError, ClientFailed, SyncerError
 from chronicle.telemetry import events
 from chronicle.telemetry.redaction import name_of, trace_of
 from chronicle.telemetry.trace_context import trace_facts
@@ -63,8 +63,9 @@ def of_stuck(stuck: Stuck | None) -> Failure | None:
 
 
 def of_thread(error: BaseException) -> Failure:
-    """A thread or task of the syncer's own ended with an exception."""
-    reason = f"uncaught {name_of(type(error))} outside any message"
+    """A thread or task of the syncer's own ended with an exception, or a worker's own task was ended."""
+    known = isinstance(error, SyncerError)
+    reason = str(error) if known else f"uncaught {name_of(type(error))} outside any message"
     return Failure(Exit.FATAL, reason, trace_of(error, None))
 
 

@@ -260,9 +260,7 @@ class Runner:
         finished, intake = self._workers.take(), self._intake
         self._holdings.running -= len(finished)
         for settlement in finished:
-            if isinstance(settlement.outcome, Revoked):
-                intake.finished(settlement, now)
-            elif settlement.verdict.action is Action.LEAVE:
+            if settlement.verdict.action is Action.LEAVE and not isinstance(settlement.outcome, Revoked):
                 self._fail(failures.of_syncer(settlement))
                 self._leave((settlement,))
             elif self._seals.broken_by(settlement):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from chronicle.core.delivery import Delivery
@@ -58,8 +58,33 @@ class Mailbox:
         return bool(self._done) or self.crash is not None
 
 
-def emptied(waiting: deque[Delivery]) -> list[Delivery]:
-    """Take out what no worker has taken; workers may keep taking meanwhile."""
+class Backlog:
+    """Deliveries on their way to the workers, who take them out of `waiting`."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Delivery] = deque()
+        self._kept: list[Delivery] = []  # from when nothing was to begin any more
+        self._halted = False
+
+    def extend(self, batch: Iterable[Delivery]) -> None:
+        self.waiting.extend(batch)
+        # Add first, check second; `halt` does it the other way round: one of them notices.
+        if self._halted:
+            self.halt()
+
+    def halt(self) -> None:
+        """Let nothing more begin: a worker has seen what ends the run, and the pump has not yet."""
+        self._halted = True
+        self._kept += _emptied(self.waiting)
+
+    def discard(self) -> list[Delivery]:
+        """Take out what no worker has taken."""
+        kept, self._kept = self._kept, []
+        return kept + _emptied(self.waiting)
+
+
+def _emptied(waiting: deque[Delivery]) -> list[Delivery]:
+    """Take everything out; workers may keep taking meanwhile."""
     taken = []
     while waiting:
         try:

@@ -8,7 +8,8 @@ Rule 2: the tasks live as long as the run and take from one deque; they wake one
 Rule 3: the loop never dies silently: whatever ends it, the pump is notified.
 Rule 4: every call sees the context variables as the syncer's context left them: a task in which a call has
         changed one is replaced by a fresh task, because a task cannot get rid of it. So is one that was
-        cancelled because its syncer was past its time.
+        cancelled, because its syncer was past its time or by its syncer itself. One that is cancelled while
+        it has nothing to do ends the run: nobody knows who did that, or what it was for.
 """
 
 from __future__ import annotations
@@ -25,15 +26,20 @@ from typing import Any
 import uvloop
 
 from chronicle.core.delivery import Delivery
+from chronicle.core.outcome import Fatal
 from chronicle.core.settlement import Settlement
+from chronicle.errors import SyncerError
 from chronicle.telemetry.redaction import Place
 from chronicle.workers.handler import Handler
 from chronicle.workers.loader import Syncer
 from chronicle.workers.loop_host import LoopHost
-from chronicle.workers.mailbox import Mailbox, emptied
+from chronicle.workers.mailbox import Backlog, Mailbox
 from chronicle.workers.pump_loan import LATE, Loan, Turn
 from chronicle.workers.slot import Slot, awaiting, calling
 
+CANCELLED = (
+    "a worker was cancelled between two messages: cancel only tasks that your syncer itself has started"
+)
 FAIRNESS = 64  # the most deliveries a worker may take in a row before others on its loop get a turn
 
 
@@ -52,7 +58,8 @@ class TaskWorkers:
         self._handler = handler
         self._concurrency = concurrency
         self._mailbox = mailbox
-        self._waiting: deque[Delivery] = deque()
+        self._backlog = Backlog()
+        self._waiting = self._backlog.waiting
         self._idle: deque[asyncio.Future[None]] = deque()
         self._kicked = False
         self._often = max(1, concurrency // 2)  # this many results are worth a turn of the pump
@@ -82,7 +89,7 @@ class TaskWorkers:
             raise self._problem
 
     def submit(self, batch: Iterable[Delivery]) -> None:
-        self._waiting.extend(batch)
+        self._backlog.extend(batch)
         if not self._idle or self._kicked:
             return
         if threading.get_ident() == self._thread:  # the pump is here
@@ -92,7 +99,7 @@ class TaskWorkers:
             self._call(self._kick)
 
     def discard(self) -> list[Delivery]:
-        return emptied(self._waiting)
+        return self._backlog.discard()
 
     def can_borrow(self) -> bool:
         return self._answers and not self._is_guest
@@ -198,8 +205,13 @@ class TaskWorkers:
         return awaiting(task.get_coro())
 
     def _worker_ended(self, task: asyncio.Task[None]) -> None:
+        if task not in self._tasks:
+            return  # it was replaced
         self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
+        if not task.cancelled():
+            error = task.exception()
+        else:
+            error = None if self._over.done() else SyncerError(CANCELLED)
         if error is not None:
             self._mailbox.put_crash(error)
 
@@ -256,6 +268,8 @@ class TaskWorkers:
     def _put(self, settlement: Settlement) -> None:
         """Have the pump turned at once if a worker would wait for it; otherwise results share a turn."""
         mailbox = self._mailbox
+        if type(settlement.outcome) is Fatal:
+            self._backlog.halt()
         mailbox.put_quietly(settlement)
         if not self._waiting or len(mailbox) >= self._often:
             mailbox.rouse()
@@ -272,6 +286,8 @@ class TaskWorkers:
     async def _work(self, handler: Handler, number: int) -> None:
         if self._is_guest:  # where a program's loop starts tasks at once, this one has no place yet
             await asyncio.sleep(0)
+        task = asyncio.current_task()
+        assert task is not None
         waiting, idle, put = self._waiting, self._idle, self._put
         run, slot, clean = handler.run_async, self.slots[number], self._context
         in_a_row = 0
@@ -296,7 +312,9 @@ class TaskWorkers:
             if slot.expired:
                 handler.too_late(settlement)
             put(settlement)
-            if slot.expired or copy_context() != clean:  # usually a pointer comparison: no variable was set
+            # The last is usually a pointer comparison: no variable was set.
+            if slot.expired or task.cancelling() or copy_context() != clean:
+                self._tasks.discard(task)
                 self._hire(handler, number)
                 return
             in_a_row += 1

@@ -20,12 +20,13 @@ from time import monotonic
 from typing import Any, Final
 
 from chronicle.core.delivery import Delivery
+from chronicle.core.outcome import Fatal
 from chronicle.core.settlement import Settlement
 from chronicle.errors import SettingError, SyncerError
 from chronicle.workers.affinity import Affinity
 from chronicle.workers.handler import Handler
 from chronicle.workers.loader import Syncer
-from chronicle.workers.mailbox import Mailbox, emptied
+from chronicle.workers.mailbox import Backlog, Mailbox
 from chronicle.workers.pump_loan import PULSE, Loan, Turn
 from chronicle.workers.slot import Slot, calling
 from chronicle.workers.switch_interval import SwitchInterval
@@ -50,7 +51,8 @@ class ThreadWorkers:
         self._concurrency = concurrency
         self._alone = alone  # in the process: nobody else minds how its threads are scheduled
         self._mailbox = mailbox
-        self._waiting: deque[Delivery] = deque()
+        self._backlog = Backlog()
+        self._waiting = self._backlog.waiting
         self._idle: deque[threading.Lock] = deque()
         self._waking = False  # a worker was woken and is not running yet
         self._loan: Loan | None = None
@@ -89,11 +91,11 @@ class ThreadWorkers:
             self._threads.append(thread)
 
     def submit(self, batch: Iterable[Delivery]) -> None:
-        self._waiting.extend(batch)
+        self._backlog.extend(batch)
         self._wake()
 
     def discard(self) -> list[Delivery]:
-        return emptied(self._waiting)
+        return self._backlog.discard()
 
     def can_borrow(self) -> bool:
         return bool(self._idle)
@@ -195,7 +197,10 @@ class ThreadWorkers:
             if waiting and idle and not self._waking:
                 self._wake()
             slot.delivery = delivery
-            put(run(delivery))
+            settlement = run(delivery)
+            if type(settlement.outcome) is Fatal:
+                self._backlog.halt()
+            put(settlement)
             slot.delivery = None
             del delivery
             loan = self._loan
