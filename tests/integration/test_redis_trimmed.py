@@ -9,7 +9,9 @@ import pytest
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate
+from chronicle.errors import ConnectionLost
 from chronicle.transports.seam import Closing
+from support.proxy import Proxy
 from support.redis_server import RedisServer
 from support.stream_hands import Hands, hands, is_over
 
@@ -126,3 +128,61 @@ def test_a_drain_at_its_deadline_puts_it_on_the_stream_again(
         assert again.headers["kind"] == FIELDS["kind"]
     with hands(redis_server, stream, tag="other", group="other") as other:
         assert other.turn_for(0.5, room=1) == []  # it is put back for the group that had it
+
+
+@pytest.mark.parametrize("delay", [0.0, 3600.0], ids=["dead-letter", "delayed-retry"])
+@pytest.mark.parametrize("touched", [False, True])
+def test_a_verdict_that_never_arrived_is_carried_out_though_the_group_forgot_it(
+    redis_server: RedisServer, stream: str, consumer: Hands, trimmed: Delivery, touched: bool, delay: float
+) -> None:
+    """S6, S8: nothing is pending and nothing is in the stream, so only this process has the message."""
+    if touched:
+        consumer.hear("redis.trimmed_in_work")
+    with redis_server.client() as client:  # another consumer's search for what the dead have left
+        client.xautoclaim(stream, "chronicle", "other", 0, "0-0")
+    assert redis_server.streams.pending(stream) == []
+    lost = consumer.give(trimmed, Action.REQUEUE if delay else Action.DEAD_LETTER, delay=delay)
+    consumer.reconnect()
+    consumer.transport.settle((lost,))  # as the engine does
+    consumer.turn_until(lambda: lost.fate is not Fate.OPEN, "an answer")
+    kept = redis_server.streams.delayed(stream) if delay else redis_server.streams.entries(f"{stream}.dlq")
+    assert (lost.fate, [entry.body for entry in kept]) == (Fate.DONE, [b"precious"])
+
+
+@pytest.mark.parametrize("delay", [0.0, 3600.0], ids=["dead-letter", "delayed-retry"])
+def test_a_verdict_whose_answer_was_lost_is_carried_out_once(
+    redis_server: RedisServer, stream: str, delay: float
+) -> None:
+    """S6, S8: asked again, the script finds what it has written the first time."""
+    redis_server.streams.publish(stream, b"precious")
+    with (
+        Proxy(redis_server.url) as proxy,
+        hands(redis_server, stream, url=proxy.url_for(redis_server.url)) as consumer,
+    ):
+        (delivery,) = consumer.get(1)
+        trim(redis_server, stream)
+        proxy.lose_replies(b"x-chronicle-attempts")
+        given = consumer.give(delivery, Action.REQUEUE if delay else Action.DEAD_LETTER, delay=delay)
+        with pytest.raises(ConnectionLost):
+            consumer.turn_until(lambda: False, "the loss")
+        consumer.reconnect()
+        consumer.transport.settle((given,))  # as the engine does
+        consumer.turn_until(lambda: given.fate is not Fate.OPEN, "an answer")
+        assert given.fate is Fate.DONE
+    kept = redis_server.streams.delayed(stream) if delay else redis_server.streams.entries(f"{stream}.dlq")
+    assert [entry.body for entry in kept] == [b"precious"]
+
+
+def test_a_group_that_was_deleted_meanwhile_does_not_say_that_a_verdict_was_carried_out(
+    redis_server: RedisServer, stream: str, consumer: Hands
+) -> None:
+    """S6, S7: the verdict never arrived, so there is no dead letter, and nobody is told of one."""
+    redis_server.streams.publish(stream, b"precious")
+    (delivery,) = consumer.get(1)
+    lost = consumer.give(delivery, Action.DEAD_LETTER)
+    consumer.reconnect()
+    redis_server.streams.delete(stream)
+    consumer.transport.settle((lost,))  # as the engine does
+    consumer.turn_until(lambda: lost.fate is not Fate.OPEN, "an answer")
+    assert lost.fate is Fate.STALE
+    assert redis_server.streams.length(f"{stream}.dlq") == 0

@@ -40,7 +40,7 @@ class Claim(Lease):
     meanwhile has raised it. `pairs` are the fields as they came.
     """
 
-    __slots__ = ("count", "failed", "fresh", "id", "pairs", "trimmed", "uncounted")
+    __slots__ = ("count", "decided", "failed", "fresh", "id", "pairs", "trimmed", "uncounted")
 
     def __init__(self, id_: bytes, count: int, pairs: Sequence[bytes], now: float) -> None:
         self.begun = self.over = False
@@ -51,6 +51,7 @@ class Claim(Lease):
         self.trimmed = False  # its entry is gone from the stream: only we have its contents
         self.uncounted = 0  # tries that Redis no longer counts, because it was trimmed
         self.failed = 0  # when a try of it first failed here, in milliseconds since 1970
+        self.decided = 0  # when a script was first asked to carry its verdict out; as above
 
     def again(self, now: float) -> Claim:
         """The proof for another try of the same entry."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from time import time
-from typing import Final
 
 from chronicle.core.notice import Notice
 from chronicle.core.settlement import Settlement
@@ -20,8 +19,6 @@ from chronicle.transports.redis.dialogue import Dialogue
 from chronicle.transports.redis.entries import MOST_FIELDS, described
 from chronicle.transports.redis.keys import Keys
 from chronicle.transports.redis.refusals import Refusals
-
-LOOK_BACK: Final = 1000  # dead letters; others may have added some meanwhile
 
 
 class Letters:
@@ -94,6 +91,6 @@ class Letters:
         if len(fields) > 2 * MOST_FIELDS:  # more than a script can pass on
             self._dialogue.ask(added, "XADD", self._keys.dead_letters, "*", *fields, failed=refused)
         else:
-            look_back = LOOK_BACK if id_ in self._doubtful else 0
+            look_back = scripts.LOOK_BACK if id_ in self._doubtful else 0
             keys = (self._keys.dead_letters,)
             self._dialogue.script(added, scripts.ADD_ONCE, keys, look_back, *fields, failed=refused)

@@ -13,23 +13,44 @@ from __future__ import annotations
 
 from typing import Final
 
-# KEYS: stream … ARGV: group, consumer, id, count, whether it was asked before and never answered (0, 1) …
-# An entry that was trimmed, and that nobody knows of any more, is still ours: we alone have its contents.
+LOOK_BACK: Final = 1000  # dead letters to look through; others may have added some meanwhile
+
+# KEYS: stream … ARGV: group, consumer, id, count …
+# What is still in the stream and not pending was settled. An entry that was trimmed, and that nobody knows of
+# any more, is still ours: we alone have its contents. It may be that this script was asked before, and only
+# its answer lost; so what it writes must not be written twice.
 _MINE: Final = """
 local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1)
 local there = #redis.call('XRANGE', KEYS[1], ARGV[3], ARGV[3]) > 0
 if #pending == 0 then
-  if there or ARGV[5] == '1' then return 0 end
+  if there then return 0 end
 elseif pending[1][2] ~= ARGV[2] or pending[1][4] ~= tonumber(ARGV[4]) then
   return -1
 end
 """
 
-# KEYS: stream, dead letters. ARGV: as above, field, value …
+# Whether the fields from ARGV[first] on are those of one of the newest entries of a stream.
+_IS_AMONG: Final = """
+local function is_among(stream, newest, first)
+  if newest == 0 then return false end
+  for _, entry in ipairs(redis.call('XREVRANGE', stream, '+', '-', 'COUNT', newest)) do
+    local same = #entry[2] == #ARGV - first + 1
+    for i = 1, #entry[2] do same = same and entry[2][i] == ARGV[first + i - 1] end
+    if same then return true end
+  end
+  return false
+end
+"""
+
+# KEYS: stream, dead letters. ARGV: as above, how many to look through (0: it was not asked before), field,
+# value …
 DEAD_LETTER: Final = (
     _MINE
+    + _IS_AMONG
     + """
-redis.call('XADD', KEYS[2], '*', unpack(ARGV, 6))
+if #pending > 0 or not is_among(KEYS[2], tonumber(ARGV[5]), 6) then
+  redis.call('XADD', KEYS[2], '*', unpack(ARGV, 6))
+end
 redis.call('XACK', KEYS[1], ARGV[1], ARGV[3])
 return 1
 """
@@ -40,14 +61,14 @@ WAIT: Final = (
     _MINE
     + """
 local now = redis.call('TIME')
-local due = now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[6]
-redis.call('ZADD', KEYS[2], due, cmsgpack.pack({ARGV[3], {unpack(ARGV, 7)}}))
+local due = now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[5]
+redis.call('ZADD', KEYS[2], 'NX', due, cmsgpack.pack({ARGV[3], {unpack(ARGV, 6)}}))
 redis.call('XACK', KEYS[1], ARGV[1], ARGV[3])
 return 1
 """
 )
 
-# KEYS: stream. ARGV: as above, the new count.
+# KEYS: stream. ARGV: as above, whether it was asked before and never answered (0, 1), the new count.
 # Returns 2 for one that was trimmed: XCLAIM would forget it, so it keeps its count.
 TRY_AGAIN: Final = """
 local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1)
@@ -327,14 +348,10 @@ return 1
 
 # Add a dead letter, if it is not among the newest ones: after a lost answer nobody knows.
 # KEYS: dead letters. ARGV: how many to look through, field, value …
-ADD_ONCE: Final = """
-if tonumber(ARGV[1]) > 0 then
-  for _, entry in ipairs(redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', ARGV[1])) do
-    local same = #entry[2] == #ARGV - 1
-    for i = 1, #entry[2] do same = same and entry[2][i] == ARGV[i + 1] end
-    if same then return 1 end
-  end
-end
-redis.call('XADD', KEYS[1], '*', unpack(ARGV, 2))
+ADD_ONCE: Final = (
+    _IS_AMONG
+    + """
+if not is_among(KEYS[1], tonumber(ARGV[1]), 2) then redis.call('XADD', KEYS[1], '*', unpack(ARGV, 2)) end
 return 1
 """
+)

@@ -148,8 +148,8 @@ class Verdicts:
     def _ask(self, settlement: Settlement) -> None:
         claim: Claim = settlement.delivery.handle
         verdict = settlement.verdict
-        twice = 1 if claim in self._doubtful else 0
-        proof = (self._group, self._consumer, claim.id, claim.count, twice)
+        twice = claim in self._doubtful
+        proof = (self._group, self._consumer, claim.id, claim.count)
 
         def answered(answer: Answer) -> None:
             self._answered(settlement, answer)
@@ -159,8 +159,11 @@ class Verdicts:
 
         if verdict.action is Action.DEAD_LETTER:
             keys = (self._keys.stream, self._keys.dead_letters)
+            look_back = scripts.LOOK_BACK if twice else 0
             fields = self._fields(settlement)
-            self._dialogue.script(answered, scripts.DEAD_LETTER, keys, *proof, *fields, failed=refused)
+            self._dialogue.script(
+                answered, scripts.DEAD_LETTER, keys, *proof, look_back, *fields, failed=refused
+            )
         elif verdict.delay:
             milliseconds = math.ceil(verdict.delay * 1000)
             keys = (self._keys.stream, self._keys.waiting)
@@ -168,11 +171,18 @@ class Verdicts:
             self._dialogue.script(answered, scripts.WAIT, keys, *proof, milliseconds, *fields, failed=refused)
         else:
             keys_ = (self._keys.stream,)
-            self._dialogue.script(answered, scripts.TRY_AGAIN, keys_, *proof, claim.count + 1, failed=refused)
+            self._dialogue.script(
+                answered, scripts.TRY_AGAIN, keys_, *proof, int(twice), claim.count + 1, failed=refused
+            )
 
     def _fields(self, settlement: Settlement) -> list[bytes]:
-        """Why, where, when and after how many tries: fields of their own next to the untouched others."""
-        reason, now = settlement.verdict.reason, self._milliseconds()
+        """Why, where, when and after how many tries: fields of their own next to the untouched others.
+
+        They are the same however often it is asked, so that the script knows what it has written before.
+        """
+        claim: Claim = settlement.delivery.handle
+        claim.decided = now = claim.decided or self._milliseconds()
+        reason = settlement.verdict.reason
         return described(settlement.delivery, reason, consumer=self._tag, group=self._group, now=now)
 
     def _milliseconds(self) -> int:
@@ -182,7 +192,7 @@ class Verdicts:
         claim: Claim = settlement.delivery.handle
         if self._asked.pop(claim, None) is None:
             return  # left meanwhile
-        # Asked twice, the answer that it is not pending any more means that the first time worked.
+        # Asked twice, the answer that it was settled means that the first time worked.
         claim.trimmed = claim.trimmed or answer == TRIMMED
         done = answer in (DONE, TRIMMED) or (answer == SETTLED and claim in self._doubtful)
         self._doubtful.discard(claim)
@@ -202,6 +212,7 @@ class Verdicts:
 
     def _was_refused(self, settlement: Settlement, error: Exception) -> None:
         if is_gone(error):
+            self._doubtful.discard(settlement.delivery.handle)  # nobody knows whether the first time worked
             self._answered(settlement, SETTLED)
         elif not self._refusals.keep(settlement, error):
             raise self._dialogue.end(error)
