@@ -211,3 +211,20 @@ def test_a_crash_counts_for_an_entry_that_was_retried_before(redis_server: Redis
     with hands(redis_server, stream, tag="next") as after:
         (third,) = after.get(1)
         assert (third.body, third.attempts) == (b"1", 3)
+
+
+def test_what_failed_while_the_connection_was_lost_is_tried_again_once(
+    redis_server: RedisServer, stream: str
+) -> None:
+    """S3, D-1: the requeue and the own pending list are answered together, and both name the entry."""
+    redis_server.streams.publish(stream, b"1", b"2", b"3")
+    with hands(redis_server, stream) as consumer:
+        first, *others = consumer.get(3)
+        consumer.reconnect()
+        failed = consumer.give(first, Action.REQUEUE)
+        came = consumer.turn_for(1.0, room=5)
+        assert failed.fate is Fate.DONE
+        assert [(delivery.body, delivery.attempts) for delivery in came] == [(b"1", 2)]
+        assert [consumer.settle(delivery, Action.ACK) for delivery in (*others, *came)] == [Fate.DONE] * 3
+        assert consumer.reaches_the_end()
+        assert consumer.said == []

@@ -285,8 +285,7 @@ class StreamTransport:
 
     def _known(self) -> set[bytes]:
         """What may be pending under our name: in work, decided and not confirmed, or not handled here."""
-        left = (claim.id for claim in self._verdicts.left)
-        return {*self._held, *self._aside, *self._acks, *left}
+        return {*self._held, *self._aside, *self._acks, *self._verdicts.pending()}
 
     def wake(self) -> None:
         self._waker.wake()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import time
 from typing import Final
 
@@ -111,6 +111,10 @@ class Verdicts:
         for claim in retried:
             self._again(claim)
         return final
+
+    def pending(self) -> Iterator[bytes]:
+        """What is pending all the same: what goes back at the end, and what `finals` is about to hand out."""
+        return (claim.id for claim in (*self.left, *self._retried))
 
     @property
     def has_news(self) -> bool:
