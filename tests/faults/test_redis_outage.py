@@ -170,6 +170,33 @@ def test_a_frozen_server_is_noticed_and_survived(
     assert_nothing_lost(campaign, repeats=0)
 
 
+@pytest.mark.parametrize(
+    "options", [(), ("--no-group", "--cursor", "{stream}.cursor")], ids=["group", "cursor"]
+)
+def test_a_stop_whose_acknowledgements_were_not_confirmed_is_not_a_success(
+    private_redis: StartRedis, on_redis: NewCampaign, chronicle: StartChronicle, options: tuple[str, ...]
+) -> None:
+    """D-13, D-12: the three messages are finished here and may come again: exit code 4, with how many."""
+    server = private_redis()
+    campaign = on_redis("unconfirmed", server=server)
+    gate = campaign.folder / "gate"
+    campaign.send(3, gate=str(gate))
+    chosen = [option.format(stream=campaign.queue) for option in options]
+    process = campaign.consume(chronicle, "--concurrency", "3", *chosen)
+    campaign.wait_started(3)
+    server.freeze()
+    try:
+        gate.touch()
+        campaign.wait_all_ended()
+        wait_for(lambda: len(process.lines("message.acked")) == 3, SOON, "three settled")
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 4
+    finally:
+        server.thaw()
+    (last,) = process.lines("consumer.stopped")
+    assert "3 finished messages may come again" in last["text"]
+
+
 @pytest.mark.timed
 def test_an_idle_consumer_costs_little(
     server: RedisServer, on_redis: NewCampaign, chronicle: StartChronicle

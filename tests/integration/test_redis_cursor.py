@@ -145,6 +145,7 @@ class TestPosition:
         finally:
             server.thaw()
         assert told(transport, NOT_SAVED)
+        assert transport.unconfirmed == 1
 
 
 class TestTries:

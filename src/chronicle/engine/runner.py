@@ -357,9 +357,8 @@ class Runner:
             self._transport.stop(0.0)
             if self._promises.late_results:
                 self._forget(ConnectionLost("stopped while the connection was away"))
-        if (
-            self._promises.settles
-        ):  # these come again; they may have been counted when the connection was lost
+        if self._promises.settles:
+            # These come again; they may have been counted when the connection was lost.
             self._holdings.unfinished = max(self._holdings.unfinished, self._holdings.running)
         if self._holdings.running and not self._mailbox:
             self._waker.wait(PULSE)

@@ -68,8 +68,8 @@ class Acks:
                 again,
             )
 
-    def give_up(self) -> None:
-        """The run ends without a connection."""
+    def give_up(self) -> int:
+        """The run ends: how many the server has not confirmed."""
         ids = [*self]
         self._sent.clear()
         self._unsure.clear()
@@ -82,6 +82,7 @@ class Acks:
                 f"{len(ids)}",
                 ids,
             )
+        return len(ids)
 
     def _all_sent(self) -> list[bytes]:
         sent = [id_ for batch, _ in self._sent for id_ in batch]

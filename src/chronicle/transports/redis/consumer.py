@@ -62,7 +62,6 @@ class StreamTransport:
     """One stream, read by one consumer of a group."""
 
     away = 0.0
-    unconfirmed = 0
 
     def __init__(self, connector: Connector) -> None:
         choices = choices_of(connector.choices)
@@ -119,6 +118,7 @@ class StreamTransport:
         self._opened_at = 0.0
         self._was_there = False  # the stream: if it is gone later, that is no mistake of the operator
         self._stopped = False
+        self.unconfirmed = 0
 
     @property
     def place(self) -> str:
@@ -353,7 +353,7 @@ class StreamTransport:
 
     def _forget(self) -> None:
         """Nothing is held any more: the group has it."""
-        self._acks.give_up()
+        self.unconfirmed += self._acks.give_up()
         self._intake.ready.clear()
         self._verdicts.left.clear()
         self._aside.clear()

@@ -49,7 +49,6 @@ class CursorTransport:
     """One stream, read from a position of our own."""
 
     away = 0.0
-    unconfirmed = 0
 
     def __init__(self, connector: Connector) -> None:
         choices = choices_of(connector.choices)
@@ -94,6 +93,7 @@ class CursorTransport:
         self._bell: Wire | None = None
         self._begun = False  # we know where we are
         self._stopped = False
+        self.unconfirmed = 0
 
     @property
     def place(self) -> str:
@@ -274,6 +274,7 @@ class CursorTransport:
                     self._work.finish(patience)
         if not self._position.is_saved:
             self._position.tell("the server did not confirm it in time")
+            self.unconfirmed += self._position.unsaved
 
     def _forget(self) -> None:
         """What was not settled is read again, should this be opened again."""

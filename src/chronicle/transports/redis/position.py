@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from time import monotonic
-from typing import Final
+from typing import Final, TypeAlias
 
 from chronicle.core.notice import Notice
 from chronicle.transports.redis import scripts
@@ -26,6 +26,8 @@ NOT_SAVED: Final = "redis.cursor_not_saved"
 BEGINNING: Final = b"0-0"
 LATER: Final = 1.0  # seconds until a position that the server did not take is sent again
 TELL: Final = 30.0  # seconds between two lines about that
+
+Mark: TypeAlias = tuple[bytes, int]  # an entry, and how many had been read when it was the last
 
 
 def is_id(text: bytes) -> bool:
@@ -50,10 +52,12 @@ class Position:
         self.key = key  # empty: the position is kept in this process only
         self.last = BEGINNING  # the entry that was read last
         self.known = False  # `last` was once in the stream; otherwise the operator chose it
-        self._open: dict[bytes, bytes] = {}  # each with the one that was read before it
+        self._read = 0  # how many entries
+        self._open: dict[bytes, Mark] = {}  # each with the mark before it
         self._notices = notices
         self._kept: bytes | None = None  # what the key is known to hold
-        self._sent: bytes | None = None  # under way
+        self._covered = 0  # of the entries that were read, how many are behind the key
+        self._sent: Mark | None = None  # under way
         self._back = False  # the next one may be smaller
         self._again_at = 0.0
         self._told_at = -TELL
@@ -62,6 +66,7 @@ class Position:
         """Read on after this entry; `kept` if the key holds it."""
         self.last, self.known = at, known
         self._kept = at if kept else None
+        self._read = self._covered = 0
         self._open.clear()
 
     def restart(self) -> None:
@@ -76,14 +81,15 @@ class Position:
 
     def rewind(self) -> None:
         """What is not settled will be read again."""
-        self.last = self.settled_to
+        self.last, self._read = self._mark
         self._open.clear()
 
     # --- the watermark ------------------------------------------------------------------------------
 
     def read(self, id_: bytes) -> None:
-        self._open[id_] = self.last
+        self._open[id_] = self.last, self._read
         self.last, self.known = id_, True
+        self._read += 1
 
     def settled(self, id_: bytes) -> None:
         self._open.pop(id_, None)
@@ -91,15 +97,24 @@ class Position:
     @property
     def settled_to(self) -> bytes:
         """Every entry up to this one is settled."""
+        return self._mark[0]
+
+    @property
+    def _mark(self) -> Mark:
         for before in self._open.values():
             return before
-        return self.last
+        return self.last, self._read
 
     # --- the key ------------------------------------------------------------------------------------
 
     @property
     def is_saved(self) -> bool:
         return not self.key or not self.known or self._kept == self.settled_to
+
+    @property
+    def unsaved(self) -> int:
+        """How many entries were settled and would be handled again by a restart, as the key is behind."""
+        return 0 if self.is_saved else self._read - len(self._open) - self._covered
 
     def connected(self) -> None:
         """What was under way on the last connection may have been lost."""
@@ -109,7 +124,7 @@ class Position:
         """Send the position with the next questions, if it has moved; one at a time."""
         if self._sent is not None or self.is_saved or monotonic() < self._again_at:
             return
-        self._sent = self.settled_to
+        self._sent = self._mark
 
         def failed(error: Exception) -> None:
             self._sent = None
@@ -117,14 +132,15 @@ class Position:
                 raise dialogue.end(error)
             self._wait_for_memory()
 
-        arguments = (self._sent, int(self._back))
+        arguments = (self._sent[0], int(self._back))
         dialogue.script(self._saved, scripts.SAVE_CURSOR, (self.key,), *arguments, failed=failed)
 
     def hurry(self) -> None:
         self._again_at = 0.0
 
     def _saved(self, _answer: Answer) -> None:
-        self._kept, self._sent, self._back = self._sent, None, False
+        assert self._sent is not None
+        (self._kept, self._covered), self._sent, self._back = self._sent, None, False
 
     def _wait_for_memory(self) -> None:
         now = monotonic()

@@ -81,6 +81,19 @@ def test_where_the_operator_begins_is_not_saved_before_something_was_read() -> N
     assert not where.is_saved
 
 
+def test_what_was_settled_beyond_the_key_is_counted_in_whatever_order() -> None:
+    where = Position("key", deque())
+    where.begin(id_(1), known=True, kept=True)
+    for one in (2, 3, 4, 5):
+        where.read(id_(one))
+    where.settled(id_(4))
+    assert where.unsaved == 0  # saved or not, it is read again: what is before it is open
+    where.settled(id_(2))
+    assert where.unsaved == 2
+    where.rewind()
+    assert where.unsaved == 1
+
+
 def test_ids() -> None:
     assert full("5") == b"5-0"
     assert full("5-3") == b"5-3"
