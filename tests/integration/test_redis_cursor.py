@@ -128,6 +128,8 @@ class TestPosition:
         done(slow, first)
         slow.close()
         assert kept(streams, reader) == ids[1]
+        assert len(told(slow, NOT_SAVED)) == 1
+        assert slow.unconfirmed == 0  # nothing comes again
 
     def test_an_end_without_the_server_is_told(self, private_redis: StartRedis) -> None:
         server = private_redis()

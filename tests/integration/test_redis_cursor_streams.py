@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from chronicle.core.outcome import Action
 from chronicle.core.settlement import Fate
 from chronicle.errors import ConnectionLost
+from chronicle.transports.redis.address import address_of
 from chronicle.transports.redis.cursor_intake import REPLACED
+from chronicle.transports.redis.dialogue import Dialogue
+from chronicle.transports.redis.discovery import connect
+from chronicle.transports.redis.position import Position
 from chronicle.transports.redis.refusals import OUT_OF_MEMORY
 from chronicle.transports.redis.upkeep import UNREAD_TRIMMED
+from chronicle.transports.seam import never
 from conformance.harness import settle, verdict
 from support.cursor_reader import (
     PATIENCE,
@@ -45,6 +52,66 @@ def reader(redis_server: RedisServer) -> Iterator[Reader]:
     yield made
     made.close()
     redis_server.streams.clear()
+
+
+@pytest.fixture
+def dial(reader: Reader) -> Iterator[Callable[[], Dialogue]]:
+    """Makes connections on which nothing is asked but what the test asks."""
+    address = address_of(reader.url)
+    with ExitStack() as wires:
+
+        def made() -> Dialogue:
+            wire = connect(address, reader.stream, None, name="test", stopping=never)
+            wires.callback(wire.close)
+            return Dialogue(wire)
+
+        yield made
+
+
+def settled_up_to(dialogue: Dialogue, where: Position, id_: bytes) -> None:
+    """One entry more is read and settled, and the position is put on its way."""
+    where.read(id_)
+    where.settled(id_)
+    where.save(dialogue)
+
+
+class TestKey:
+    @pytest.mark.parametrize("lost", [False, True], ids=["answered", "connection-lost"])
+    def test_D_12_it_goes_back_with_the_stream_whatever_was_under_way(
+        self, reader: Reader, streams: Streams, dial: Callable[[], Dialogue], lost: bool
+    ) -> None:
+        """An answer about an older position, or none at all, says nothing of the way back."""
+        dialogue, where = dial(), Position(reader.key, deque())
+        where.begin(b"900-0", known=True, kept=False)
+        settled_up_to(dialogue, where, b"950-0")
+        dialogue.wire.flush()
+        where.restart()
+        if lost:
+            wait_for(lambda: kept(streams, reader) == "950-0", PATIENCE, "the older position")
+            settled_up_to(dialogue, where, b"1-0")  # it never leaves
+            dialogue = dial()
+            where.connected()
+        else:
+            dialogue.finish(PATIENCE)
+        settled_up_to(dialogue, where, b"2-0")
+        dialogue.finish(PATIENCE)
+        assert (kept(streams, reader), where.is_saved) == ("2-0", True)
+
+    def test_S7_a_lost_end_takes_it_back_though_a_later_one_was_under_way(
+        self, reader: Reader, streams: Streams, dial: Callable[[], Dialogue]
+    ) -> None:
+        """The key must not stay ahead, not even of a position that it has held before."""
+        dialogue, where = dial(), Position(reader.key, deque())
+        where.begin(b"900-0", known=True, kept=False)
+        settled_up_to(dialogue, where, b"940-0")
+        dialogue.finish(PATIENCE)
+        settled_up_to(dialogue, where, b"950-0")
+        dialogue.wire.flush()
+        where.lost_end(b"940-0")
+        dialogue.finish(PATIENCE)
+        where.save(dialogue)
+        dialogue.finish(PATIENCE)
+        assert (kept(streams, reader), where.is_saved) == ("940-0", True)
 
 
 class TestDeadLetters:

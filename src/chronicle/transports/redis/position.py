@@ -57,7 +57,7 @@ class Position:
         self._notices = notices
         self._kept: bytes | None = None  # what the key is known to hold
         self._covered = 0  # of the entries that were read, how many are behind the key
-        self._sent: Mark | None = None  # under way
+        self._sent: tuple[Mark, bool] | None = None  # under way, and whether it may be smaller
         self._back = False  # the next one may be smaller
         self._again_at = 0.0
         self._told_at = -TELL
@@ -72,12 +72,18 @@ class Position:
     def restart(self) -> None:
         """The stream is another one: what is in work does not count any more."""
         self.begin(BEGINNING, known=False, kept=False)
-        self._back = True
+        self._go_back()
 
     def lost_end(self, newest: bytes) -> None:
         """The stream has lost what came after this entry."""
         left = {id_: before for id_, before in self._open.items() if number(id_) <= number(newest)}
-        self._open, self.last, self._back = left, newest, True
+        self._open, self.last = left, newest
+        self._go_back()
+
+    def _go_back(self) -> None:
+        """The key may be ahead now, whatever it is known to hold: a save under way says nothing of that."""
+        self._kept = self._sent = None
+        self._back = True
 
     def rewind(self) -> None:
         """What is not settled will be read again."""
@@ -124,32 +130,47 @@ class Position:
         """Send the position with the next questions, if it has moved; one at a time."""
         if self._sent is not None or self.is_saved or monotonic() < self._again_at:
             return
-        self._sent = self._mark
+        mark, back = sent = self._sent = self._mark, self._back
+
+        def saved(answer: Answer) -> None:
+            if self._sent is sent:  # otherwise the stream is another one by now
+                self._saved(mark, ahead=answer == 0)
 
         def failed(error: Exception) -> None:
-            self._sent = None
             if word_of(error) != OOM:
                 raise dialogue.end(error)
-            self._wait_for_memory()
+            if self._sent is sent:
+                self._wait_for_memory()
 
-        arguments = (self._sent[0], int(self._back))
-        dialogue.script(self._saved, scripts.SAVE_CURSOR, (self.key,), *arguments, failed=failed)
+        dialogue.script(saved, scripts.SAVE_CURSOR, (self.key,), mark[0], int(back), failed=failed)
 
     def hurry(self) -> None:
         self._again_at = 0.0
 
-    def _saved(self, _answer: Answer) -> None:
-        assert self._sent is not None
-        (self._kept, self._covered), self._sent, self._back = self._sent, None, False
+    def _saved(self, mark: Mark, *, ahead: bool) -> None:
+        """The key is where we are; or it is `ahead`, and asking again would not change that."""
+        (self._kept, self._covered), self._sent, self._back = mark, None, False
+        if ahead and self._may_tell(monotonic()):
+            self._tell(
+                "the position was not saved: the key holds a later one, because another process uses it too; "
+                "a restart would begin there (give each of them a key of its own)"
+            )
 
     def _wait_for_memory(self) -> None:
         now = monotonic()
-        self._again_at = now + LATER
-        if now - self._told_at >= TELL:
-            self._told_at = now
+        self._sent, self._again_at = None, now + LATER
+        if self._may_tell(now):
             self.tell("the server is out of memory (maxmemory)")
+
+    def _may_tell(self, now: float) -> bool:
+        if now - self._told_at < TELL:
+            return False
+        self._told_at = now
+        return True
 
     def tell(self, why: str) -> None:
         """The key is behind."""
-        text = f"the position could not be saved: {why}; a restart would handle entries again"
+        self._tell(f"the position could not be saved: {why}; a restart would handle entries again")
+
+    def _tell(self, text: str) -> None:
         self._notices.append(Notice(NOT_SAVED, logging.ERROR, text, {"cursor": self.key}))
