@@ -10,14 +10,19 @@ from typing import Final
 import pytest
 
 from chronicle.core.delivery import Delivery
+from chronicle.core.outcome import Action
+from chronicle.core.settlement import Fate
 from chronicle.transports.redis.consumer import StreamTransport
 from chronicle.transports.redis.cursor import CursorTransport
 from chronicle.transports.redis.pubsub import PubSubTransport
 from chronicle.transports.seam import Closing, Connector, Transport, never
+from conformance.harness import verdict
 from support.redis_server import RedisServer
 
 SOON: Final = 2.0  # seconds, on the slowest machine; a pause for each question would take longer
 ROOM: Final = 20
+SILENCE: Final = 0.2  # seconds; what spins is not silent for so long
+LARGE: Final = 16 * 1024 * 1024  # bytes; no socket takes so much at once
 
 
 @pytest.fixture
@@ -41,6 +46,14 @@ def turned(transport: Transport, wanted: int) -> list[Delivery]:
     while len(found) < wanted and select.select([fileno], [], [], max(0.0, deadline - time.monotonic()))[0]:
         found += transport.receive(ROOM, 0.0)
     return found
+
+
+def is_woken(transport: Transport, patience: float) -> bool:
+    """Turn the pump; whether that leads to the next turn within so many seconds."""
+    transport.receive(0, 0.0)
+    fileno = transport.fileno()
+    assert fileno is not None
+    return bool(select.select([fileno], [], [], patience)[0])
 
 
 def test_the_first_entry_comes_without_a_pause(redis_server: RedisServer, stream: str) -> None:
@@ -68,6 +81,27 @@ def test_a_long_pending_list_of_others_keeps_nobody_from_new_entries(
     redis_server.streams.publish(stream, b"new")
     transport = open_transport(redis_server, stream)
     assert [delivery.body for delivery in turned(transport, 1)] == [b"new"]
+    transport.close(Closing.SETTLED)
+
+
+@pytest.mark.parametrize("grouped", [True, False], ids=["group", "no-group"])
+def test_what_the_socket_does_not_take_at_once_goes_as_soon_as_it_does(
+    redis_server: RedisServer, stream: str, grouped: bool
+) -> None:
+    """Large dead letters do not leave one socket's buffer at a time, with a pause after each."""
+    redis_server.streams.publish(stream, *[bytes(LARGE)] * 3)
+    connector = Connector(redis_server.url, stream, prefetch=ROOM, choices={"no_group": not grouped})
+    transport: Transport = StreamTransport(connector) if grouped else CursorTransport(connector)
+    transport.open(never)
+    work = [verdict(delivery, Action.DEAD_LETTER) for delivery in turned(transport, 3)]
+    transport.settle(work)
+    while any(settlement.fate is Fate.OPEN for settlement in work) and is_woken(transport, SOON):
+        transport.settle(())
+    assert [settlement.fate for settlement in work] == [Fate.DONE] * 3
+    deadline = time.monotonic() + SOON
+    while is_woken(transport, SILENCE):
+        assert time.monotonic() < deadline, "it spins, though nothing is left to send"
+        transport.settle(())
     transport.close(Closing.SETTLED)
 
 

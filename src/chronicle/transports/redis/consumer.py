@@ -215,7 +215,7 @@ class StreamTransport:
             states.receiving(self.machine)
             if self._upkeep.is_sure(now):
                 intake.plan(room, now)
-        work.wire.flush()
+        poller.flush(work.wire)
         if not (ready and room):
             seen = poller.sleep(work.wire, now + min(timeout, self._upkeep.next_chore(now)))
             if work.wire.fileno() in seen:
@@ -231,7 +231,7 @@ class StreamTransport:
             # An answer without entries, or the bell: the next question goes out now. Nothing else would bring
             # the next turn about before its time.
             intake.plan(room, monotonic())
-            work.wire.flush()
+            poller.flush(work.wire)
         if not ready or not room or self._stopped:
             return ()
         states.received(self.machine)

@@ -169,7 +169,7 @@ class CursorTransport:
         if not self._stopped:
             states.receiving(self.machine)
             intake.plan(room, now)
-        work.wire.flush()
+        poller.flush(work.wire)
         if not (ready and room):
             poller.sleep(work.wire, now + min(timeout, intake.next_chore(now)))
         work.serve()
@@ -178,7 +178,7 @@ class CursorTransport:
             # An answer without entries, or the bell: the next question goes out now. Nothing else would bring
             # the next turn about before its time.
             intake.plan(room, monotonic())
-            work.wire.flush()
+            poller.flush(work.wire)
         if not ready or not room:
             return ()
         states.received(self.machine)
