@@ -9,10 +9,13 @@ from typing import Final
 
 import pytest
 
+from chronicle.core.outcome import Action
+from chronicle.core.settlement import Fate
 from support.checker import NewCampaign
 from support.fixtures import StartChronicle, StartRedis
 from support.process import ChronicleProcess
 from support.redis_server import RedisServer
+from support.stream_hands import hands
 from support.waiting import wait_for
 
 OPTIONS: Final = ("--concurrency", "4", "--prefetch", "4", "--claim-idle", "2s", "--drain-timeout", "2s")
@@ -173,6 +176,26 @@ def test_entries_trimmed_before_they_were_read_are_told(
     campaign.wait_all_ended(SOON)
     stop(process)
     assert campaign.report().lost == []
+
+
+@pytest.mark.parametrize("refused", [True, False], ids=["refused", "under-way"])
+def test_what_a_full_server_refused_goes_back_at_the_end(
+    server: RedisServer, on_redis: NewCampaign, refused: bool
+) -> None:
+    """D-11, S-e: whoever looks next has it at once, and does not wait for --claim-idle."""
+    campaign = on_redis("left", server=server)
+    campaign.send(1)
+    with hands(server, campaign.queue) as consumer:
+        (delivery,) = consumer.get(1)
+        with without_memory(server):
+            consumer.give(delivery, Action.DEAD_LETTER)
+            if refused:
+                consumer.hear("redis.out_of_memory")
+            assert consumer.settle(delivery, Action.LEAVE) is Fate.DONE
+            consumer.hear("redis.out_of_memory")
+        consumer.leave()
+    (left,) = server.streams.pending(campaign.queue)
+    assert (left.count, left.idle > 1000) == (0, True)
 
 
 def complaints(process: ChronicleProcess) -> list[str]:

@@ -134,8 +134,9 @@ class Verdicts:
         settlement.fate = Fate.DONE
         self._final.append(settlement)
         self._doubtful.discard(claim)
-        if self._asked.pop(claim, None) is None:
-            self.left.append(claim)
+        asked = self._asked.pop(claim, None)
+        if asked is None or asked in self._refusals:
+            self.left.append(claim)  # otherwise the answer decides
         del self._held[claim.id]
 
     def _put_aside(self, claim: Claim, settlement: Settlement) -> None:
@@ -220,3 +221,5 @@ class Verdicts:
             self._answered(settlement, SETTLED)
         elif not self._refusals.keep(settlement, error):
             raise self._dialogue.end(error)
+        elif settlement.delivery.handle not in self._asked:
+            self.left.append(settlement.delivery.handle)  # left meanwhile
