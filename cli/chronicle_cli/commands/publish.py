@@ -24,6 +24,7 @@ from chronicle.captures.sources import (
 from chronicle.core.body import parse
 from chronicle.core.delivery import Delivery
 from chronicle.core.pipeline import Pipeline, Schema
+from chronicle.core.queues import is_dead_letter_queue
 from chronicle.core.words import many
 from chronicle.engine.job import Exit
 from chronicle.engine.publication import Publication, in_batches, reached
@@ -35,6 +36,7 @@ from chronicle.errors import (
     SettingError,
 )
 from chronicle.settings.run import Where
+from chronicle.transports.catalog import check_letters
 from chronicle_cli import completion, options, report
 from chronicle_cli.broker_options import own_options
 from chronicle_cli.help import Command, Group, option
@@ -86,6 +88,8 @@ def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: b
     where = options.where_of(ctx)
     report.note(where.notice)
     report.warn(*where.warnings)
+    if not is_dead_letter_queue(where.queue):  # what is put back there has died already
+        check_letters(where.connector(), where.broker)
     if repeat > 1 and STDIN in files:
         raise SettingError("standard input cannot be read twice", "leave out --repeat, or name a file")
     secrets = PassphraseSource(os.environ, encrypt=ctx.params["encrypt"])

@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Final, TypeAlias
 
 from chronicle.core.policy import RETRY_DELAYS
-from chronicle.core.queues import MAX_NAME, SHORTEST, QueueType, dead_letter_queue
+from chronicle.core.queues import MAX_NAME, SHORTEST, QueueType, dead_letter_queue, is_too_long
 from chronicle.core.units import format_duration
 from chronicle.errors import SettingError
 
@@ -195,7 +195,7 @@ def _dead_letter_arguments(exchange: str, routing_key: str, queue_type: QueueTyp
 def _check_room(step: Step, text: str) -> None:
     if not text and not isinstance(step, Binding):
         raise SettingError("an exchange or queue in the plan has an empty name", "give it a name")
-    if len(text.encode("utf-8", "replace")) > MAX_NAME:
+    if is_too_long(text):
         raise SettingError(
             f"the {type(step).__name__.lower()} needs a name of more than {MAX_NAME} bytes",
             "choose a shorter name for the queue or the exchange",

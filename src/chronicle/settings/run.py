@@ -18,7 +18,7 @@ from chronicle.core.deadletters.prospect import LetterTerms
 from chronicle.core.frozen import frozen
 from chronicle.core.pipeline import Pipeline, Schema
 from chronicle.core.policy import OnExhausted, OnFailure, Policy
-from chronicle.core.queues import MAX_NAME, SHORTEST
+from chronicle.core.queues import MAX_NAME, SHORTEST, is_too_long
 from chronicle.errors import SettingError
 from chronicle.telemetry.redaction import KNOWN
 from chronicle.transports.broker import Broker
@@ -100,7 +100,7 @@ def check_name(option: str, name: str) -> None:
     """Check that a broker can hold this name and a log can print it."""
     if not name or not name.isprintable():
         raise SettingError(f"{option} is empty or contains control characters", f"give {option} a plain name")
-    if len(name.encode("utf-8", "replace")) > MAX_NAME:
+    if is_too_long(name):
         raise SettingError(f"{option} is longer than {MAX_NAME} bytes", "choose a shorter name")
 
 

@@ -101,4 +101,7 @@ class Broker:
     has_queue: Callable[[Connector, Stopping], bool]  # whether it is there; looks at nothing in it
     plan: Callable[[Connector], tuple[Step, ...]]  # what `connector.declare` comes to
     declare: Callable[[Connector, Stopping], tuple[tuple[Step, Done], ...]]  # makes what is missing of it
+    # Whether, with these choices, dead letters are in QUEUE.dlq whatever anybody wants; a broker with a limit
+    # of its own for names checks that itself.
+    keeps_beside: Callable[[Mapping[str, Any]], bool] = lambda _choices: False
     dead_letter_check: DeadLetterCheck | None = None  # None: it keeps them, or has none

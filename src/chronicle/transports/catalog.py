@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from chronicle.core.order import EXAMPLE, FIELD_FORM, ORDER_FORMS, LaneOf, OrderKind, parse_order
+from chronicle.core.queues import check_dead_letters_fit
 from chronicle.errors import SettingError
 from chronicle.transports.broker import Broker
 from chronicle.transports.seam import Connector, Publisher, Reader, Reading, Transport, never
@@ -64,12 +65,19 @@ def open_transport(connector: Connector, broker: Broker | None = None) -> Transp
     """
     broker = broker or broker_of(connector.url)
     lane_of = lanes_by(broker, connector.order)
+    check_letters(connector, broker)
     transport = broker.transport(connector)
     if lane_of is None and transport.promises.requeues:
         return transport
     from chronicle.transports.lanes import Lanes, no_lane  # most runs never need it
 
     return Lanes(transport, lane_of or no_lane)
+
+
+def check_letters(connector: Connector, broker: Broker) -> None:
+    """SettingError for a queue whose dead letters would be kept, but where nobody could ask for them."""
+    if broker.keeps_beside(connector.choices):
+        check_dead_letters_fit(connector.queue)
 
 
 def lanes_by(broker: Broker, text: str) -> LaneOf | None:
@@ -108,7 +116,9 @@ def open_reader(connector: Connector, reading: Reading) -> Reader:
 
 def planned_topology(connector: Connector) -> tuple[Step, ...]:
     """What `connector.declare` comes to at this broker; connects to nothing."""
-    return broker_of(connector.url).plan(connector)
+    broker = broker_of(connector.url)
+    check_letters(connector, broker)
+    return broker.plan(connector)
 
 
 def declare_topology(
@@ -119,4 +129,6 @@ def declare_topology(
     BrokerRefused explains what exists but differs; then nothing was changed. BrokerUnreachable when there
     was no answer before `stopping()` turned true.
     """
-    return broker_of(connector.url).declare(connector, stopping)
+    broker = broker_of(connector.url)
+    check_letters(connector, broker)
+    return broker.declare(connector, stopping)

@@ -87,4 +87,5 @@ BROKER: Final = Broker(
     has_queue=has_queue,
     plan=plan,
     declare=declare,
+    keeps_beside=lambda _choices: True,
 )

@@ -20,7 +20,7 @@ from pika import exceptions
 
 from chronicle.core.deadletters.prospect import Keeping, Prospect
 from chronicle.core.notice import Notice
-from chronicle.core.queues import MAX_NAME, dead_letter_queue
+from chronicle.core.queues import dead_letter_queue, is_too_long
 from chronicle.errors import BrokerRefused, BrokerUnreachable, SettingError
 from chronicle.transports.rabbitmq.connection import Connection
 from chronicle.transports.rabbitmq.options import DEAD_LETTERS, Way
@@ -129,7 +129,7 @@ class Letters:
 
     def _why_not(self, session: Session, connection: Connection) -> str:
         """Look passively (RB14)."""
-        if len(self.target.encode()) > MAX_NAME:
+        if is_too_long(self.target):
             return f"the name {self.target!r} is too long for a queue"
         try:
             session.try_out(

@@ -94,6 +94,13 @@ def declare(connector: Connector, stopping: Stopping) -> tuple[tuple[Step, Done]
     return declare(connector, stopping)
 
 
+def keeps_beside(chosen: Mapping[str, Any]) -> bool:
+    """Of streams; nobody keeps what is published to a channel."""
+    from chronicle.transports.redis.choices import choices_of
+
+    return choices_of(chosen).mode is Mode.STREAM
+
+
 BROKER: Final = Broker(
     title="Redis",
     schemes=SCHEMES,
@@ -126,4 +133,5 @@ BROKER: Final = Broker(
     has_queue=has_queue,
     plan=plan,
     declare=declare,
+    keeps_beside=keeps_beside,
 )

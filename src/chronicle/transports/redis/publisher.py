@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from chronicle.core.queues import dead_letter_queue
+from chronicle.core.queues import is_dead_letter_queue
 from chronicle.errors import BrokerRefused, ChronicleError, ConnectionLost
 from chronicle.transports.redis.address import address_of
 from chronicle.transports.redis.answers import OOM, word_of
@@ -62,7 +62,7 @@ class RedisPublisher:
             self._address, queue, self._context, name=self._connector.tag, stopping=self._stopping
         )
         # Dead letters make their stream themselves, so that they may be put back into it.
-        is_made = queue.endswith(dead_letter_queue(""))
+        is_made = is_dead_letter_queue(queue)
         if self._choices.mode is Mode.STREAM and not is_made:
             (kind,) = map(wire.value, wire.ask(("TYPE", queue), stopping=self._stopping))
             if kind == b"none":
