@@ -100,3 +100,33 @@ def test_programs_are_told_the_same(folder: Path) -> None:
     with pytest.raises(SettingError, match=r"^queue is too long for a dead-letter queue"):
         chronicle.run(f"local:{folder}/q.db", LONG, lambda _message: True)
     assert not (folder / "q.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("command_line", "queue"),
+    [
+        (("declare", "--retry-delay", "1s"), "q" * 250),
+        (("declare", "--retry-delay", "1s", "--only-retry"), "q" * 250),
+        (("consume", "--on-failure", "retry:2", "--retry-delay", "1s"), "q" * 250),
+        (("consume", "--on-failure", "retry:2", "--retry-delay", "1ms,1s,10m"), "q" * 246),
+        (("consume", "--on-failure", "retry:2"), "q" * 250),
+        (("consume", "--on-failure", "retry:2", "--retry-delay", "1s", "--declare"), "q" * 250),
+    ],
+    ids=str,
+)
+def test_a_queue_without_room_for_its_retry_queues_is_refused_before_anybody_connects(
+    folder: Path, command_line: tuple[str, ...], queue: str
+) -> None:
+    """The client cannot write such a name; that was taken for a broken connection."""
+    syncer = ("--syncer", "crm:sync", "--schema", "json") if command_line[0] == "consume" else ()
+    said = command(folder, "amqp://127.0.0.1:1", queue, *command_line, *syncer)
+    assert said.code == 2, said.err
+    assert "the queue needs a name of more than 255 bytes" in said.err
+    assert "choose a shorter name" in said.err
+
+
+def test_a_queue_with_room_for_its_retry_queues_is_taken() -> None:
+    longest = "q" * (255 - len(".retry.1s"))
+    open_transport(Connector("amqp://h", longest, retry_delays=(1.0,)))
+    with pytest.raises(SettingError, match="more than 255 bytes"):
+        open_transport(Connector("amqp://h", f"{longest}q", retry_delays=(1.0,)))

@@ -37,10 +37,21 @@ def states() -> Mapping[str, Table]:
 def transport(connector: Connector) -> Transport:
     from chronicle.transports.rabbitmq.lean_pika import import_pika
 
+    if connector.retry_delays:
+        _check_retry_queues(connector)
     import_pika()  # before others do
     from chronicle.transports.rabbitmq.consumer import RabbitTransport
 
     return RabbitTransport(connector)
+
+
+def _check_retry_queues(connector: Connector) -> None:
+    """SettingError for a queue whose retry queues need names that are too long."""
+    from chronicle.core.topology import MaxAttempts, QueueOptions
+    from chronicle.core.topology import plan as planned
+
+    retry = MaxAttempts(delays=connector.retry_delays)
+    planned(connector.queue, QueueOptions(retry=retry, only_retry=True))
 
 
 def publisher(connector: Connector, stopping: Stopping) -> Publisher:
