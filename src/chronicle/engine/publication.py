@@ -72,8 +72,17 @@ def in_batches(messages: Iterable[Delivery]) -> Iterator[list[Outgoing]]:
 
     The history of a death is left out: a published message has all its tries ahead of it.
     """
-    outgoing = (Outgoing(message.body, undead(message.headers), message.properties) for message in messages)
+    outgoing = (
+        Outgoing(message.body, undead(message.headers), message.properties, _place_of(message))
+        for message in messages
+    )
     return batched(outgoing, lambda message: len(message.body))
+
+
+def _place_of(message: Delivery) -> str:
+    """File and line of a message that was read from one."""
+    name, line = message.origin.get("file"), message.origin.get("line")
+    return f"{'standard input' if name == '-' else name}, line {line}" if name and line else ""
 
 
 @contextmanager

@@ -157,6 +157,7 @@ class Outgoing:
     body: bytes
     headers: Mapping[str, Any] = field(default_factory=dict)
     properties: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""  # where it was found, such as file and line, for errors about it
 
 
 class Closing(StrEnum):

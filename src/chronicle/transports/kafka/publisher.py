@@ -85,7 +85,7 @@ class KafkaPublisher:
     def _record(self, message: Outgoing) -> Record:
         key, value, headers = record_of(message)
         if self._choices.key:
-            key = key_in(message.body, self._choices.key)
+            key = key_in(message.body, self._choices.key, message.place)
         size = len(key or b"") + len(value or b"")
         size += sum(len(name.encode()) + len(header or b"") + FRAME for name, header in headers)
         if size > self._largest:
@@ -183,7 +183,7 @@ def patience_of(settings: Mapping[str, str]) -> float:
     return int(asked) / 1000 or float("inf")
 
 
-def key_in(body: bytes, path: Sequence[str]) -> bytes:
+def key_in(body: bytes, path: Sequence[str], place: str = "") -> bytes:
     """The field of a JSON message that becomes the record's key; InvalidMessage if it has none."""
     found = parse(body, len(body))
     for name in path:
@@ -195,4 +195,5 @@ def key_in(body: bytes, path: Sequence[str]) -> bytes:
             pass
     if isinstance(found, int) and not isinstance(found, bool):
         return str(found).encode()
-    raise InvalidMessage(f"the message has no text or number in {'.'.join(path)}, for its key")
+    where = f"{place}: " if place else ""
+    raise InvalidMessage(f"{where}the message has no text or number in {'.'.join(path)}, for its key")

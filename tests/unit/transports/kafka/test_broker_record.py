@@ -6,9 +6,10 @@ import pytest
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.topology import Queue
-from chronicle.errors import SettingError
+from chronicle.engine.publication import in_batches
+from chronicle.errors import InvalidMessage, SettingError
 from chronicle.transports.kafka.broker import BROKER
-from chronicle.transports.kafka.publisher import key_in
+from chronicle.transports.kafka.publisher import KafkaPublisher, key_in
 from chronicle.transports.kafka.topology import EXPIRE, SMALL, _doubts
 from chronicle.transports.seam import Connector
 
@@ -78,3 +79,16 @@ def test_a_dead_letter_topic_that_may_lose_letters(
 )
 def test_a_field_becomes_the_key(body: bytes, key: bytes) -> None:
     assert key_in(body, ("a", "b")) == key
+
+
+def test_a_message_without_its_key_is_named_by_file_and_line() -> None:
+    """Its content is not; and nothing was sent, so nobody has connected."""
+    lines = (b'{"contact": {"email": "canary@example.org"}}', b'{"contact": {"name": "canary"}}')
+    found = [
+        Delivery(line, queue="q", transport="file", origin={"file": "m.jsonl", "line": number})
+        for number, line in enumerate(lines, start=1)
+    ]
+    publisher = KafkaPublisher(Connector("kafka://h", "q", choices={"key": "contact.email"}))
+    with pytest.raises(InvalidMessage, match=r"^m\.jsonl, line 2: the message has no text") as error:
+        publisher.publish(next(in_batches(found)))
+    assert "canary" not in str(error.value)
