@@ -34,6 +34,7 @@ from chronicle.core.encryption import MAX_HEADER, AskSecret, cipher_from_header,
 from chronicle.core.frozen import frozen
 from chronicle.core.json_tags import untag
 from chronicle.core.record import from_record, is_record
+from chronicle.core.words import line_in
 from chronicle.errors import InvalidMessage, MessageError, SettingError
 
 STDIN: Final = "-"
@@ -310,7 +311,7 @@ def check_message(message: Delivery, check: Check) -> None:
     except MessageError as error:
         name, line = message.origin["file"], message.origin["line"] + _lines_before_fault(message.body)
         raise SettingError(
-            f"{'standard input' if name == STDIN else name}, line {line}: {error}",
+            f"{line_in(name, line)}: {error}",
             "correct it; to send it as it stands, add --schema raw",
         ) from None
 

@@ -1,4 +1,4 @@
-"""Nouns that agree with their numbers: `1 message`, `2 messages`."""
+"""Words that several errors and lines share: `1 message`, `2 messages`; `orders.jsonl, line 3`."""
 
 from __future__ import annotations
 
@@ -11,3 +11,8 @@ def noun(number: int | str, one: str, several: str = "") -> str:
 def many(number: int | str, one: str, several: str = "") -> str:
     """So many of these."""
     return f"{number} {noun(number, one, several)}"
+
+
+def line_in(file: str, line: int) -> str:
+    """A place in a file; `-` is standard input."""
+    return f"{'standard input' if file == '-' else file}, line {line}"

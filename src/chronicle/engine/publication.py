@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from chronicle.core.deadletters.death import undead
 from chronicle.core.delivery import Delivery
+from chronicle.core.words import line_in
 from chronicle.engine.reconnect import pause, reach
 from chronicle.engine.signals import heeded
 from chronicle.transports.batches import batched
@@ -81,8 +82,8 @@ def in_batches(messages: Iterable[Delivery]) -> Iterator[list[Outgoing]]:
 
 def _place_of(message: Delivery) -> str:
     """File and line of a message that was read from one."""
-    name, line = message.origin.get("file"), message.origin.get("line")
-    return f"{'standard input' if name == '-' else name}, line {line}" if name and line else ""
+    file, line = message.origin.get("file"), message.origin.get("line")
+    return line_in(file, line) if file and line else ""
 
 
 @contextmanager
