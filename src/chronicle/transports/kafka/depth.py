@@ -42,4 +42,4 @@ class DepthGauge:
         low, high = bounds
         if high < 0:
             return None
-        return max(0, high - max(low, part.ledger.following))
+        return max(0, high - max(low, part.ledger.next))

@@ -71,11 +71,6 @@ class Ledger:
         self._pass(self._next)
 
     @property
-    def following(self) -> int:
-        """The offset after the newest that came; 0 before anything is known."""
-        return self._next
-
-    @property
     def watermark(self) -> int | None:
         """What may be committed; None before anything is known."""
         order, still_open = self._order, self._open
@@ -87,7 +82,7 @@ class Ledger:
 
     @property
     def next(self) -> int:
-        """The offset after the newest that was seen."""
+        """The offset after the newest that was seen; 0 before anything is known."""
         return self._next
 
     @property

@@ -42,8 +42,5 @@ class Pauses:
     def forget(self, numbers: Iterable[int]) -> None:
         self._paused.difference_update(numbers)
 
-    def __bool__(self) -> bool:
-        return bool(self._paused)
-
     def _partitions(self, numbers: Iterable[int]) -> list[TopicPartition]:
         return [TopicPartition(self._topic, number) for number in sorted(numbers)]
