@@ -35,7 +35,7 @@ from chronicle.core.policy import (
     nobody_can_move,
     not_kept,
 )
-from chronicle.errors import Ask, DeadLetter, Drop, Retry
+from chronicle.errors import LONGEST_DELAY, Ask, DeadLetter, Drop, Retry
 
 FRESH = Delivery(b"{}", queue="q", transport="test")
 AGAIN = Delivery(b"{}", queue="q", transport="test", redelivered=True)
@@ -200,7 +200,7 @@ OUTCOMES: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(
         Asked,
         st.one_of(
-            st.builds(Retry, st.text(), st.none() | st.floats(min_value=0, max_value=1e9)),
+            st.builds(Retry, st.text(), st.none() | st.floats(min_value=0, max_value=LONGEST_DELAY)),
             st.builds(DeadLetter, st.text()),
             st.builds(Drop, st.text()),
         ),
