@@ -121,7 +121,7 @@ def is_for_people(name: str, level: int, least: int) -> bool:
 
 def label(text: str) -> str:
     """An external name made fit for a log: there are few and they repeat, so each is cleaned once."""
-    return _label(text[: 4 * _LONGEST_LABEL + 1])  # what is kept must not be as long as a producer likes
+    return _label(_capped(text))
 
 
 @lru_cache(maxsize=2048)
@@ -131,12 +131,17 @@ def _label(text: str) -> str:
 
 def address(text: str) -> str:
     """How a producer addressed a message, without what looks like a person's e-mail address or number."""
-    return _address(text[: 4 * _LONGEST_LABEL + 1])
+    return _address(_capped(text))
 
 
 @lru_cache(maxsize=2048)
 def _address(text: str) -> str:
     return mask(text, None, _LONGEST_LABEL)
+
+
+def _capped(text: str) -> str:
+    """Only so much of it is kept: it is as long as a producer likes."""
+    return text[: 4 * _LONGEST_LABEL + 1]
 
 
 def number(value: int) -> int | str:
