@@ -55,6 +55,15 @@ def say(*lines: str) -> None:
         click.echo(clean(line))
 
 
+def done(line: str) -> None:
+    """What a command has done, on stdout; if that cannot be written, on stderr: it was done all the same."""
+    try:
+        say(line)
+    except OSError:
+        note(line)
+        raise
+
+
 def data(json: bytes) -> None:
     """A JSON line of a command's result, on stdout: the same data, with control characters escaped."""
     from chronicle.telemetry.redaction import clean_json

@@ -263,6 +263,20 @@ def test_a_full_standard_output_is_one_line(folder: Path, line: str, unbuffered:
     assert (said.code, said.err.splitlines()) == (1, said_once)
 
 
+def test_what_was_done_is_said_although_standard_output_is_full(folder: Path) -> None:
+    """Otherwise a person would publish the messages once more."""
+    full = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
+    program = full + "from chronicle_cli.main import main; main()"
+    said = run("publish", "--queue", "q", "m.json", cwd=folder, program=program)
+    assert (said.code, said.err.splitlines()[-2:]) == (
+        1,
+        [
+            "chronicle: 1 message on q, confirmed",
+            "chronicle: standard output cannot be written: No space left on device",
+        ],
+    )
+
+
 @pytest.mark.parametrize("closed", ["1", "2", "0, 1, 2"])
 def test_closed_streams_are_no_problem(folder: Path, closed: str) -> None:
     """A queue file never gets the number of a standard stream, where strangers write."""

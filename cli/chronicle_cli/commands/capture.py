@@ -115,7 +115,7 @@ def told(copied: Copied, file: str, queue: str) -> int:
         os.unlink(file)
         report.problem("interrupted before the first message was copied")
         return Exit.RETURNED
-    report.say(f"{many(copied.count, 'message')} of {queue} copied to {file}; all are still in the queue")
+    report.done(f"{many(copied.count, 'message')} of {queue} copied to {file}; all are still in the queue")
     if copied.stopped and copied.count < copied.wanted:
         report.problem("interrupted: the file is incomplete")
         return Exit.RETURNED

@@ -64,7 +64,7 @@ def command(ctx: click.Context, /, dry_run: bool, **_: Any) -> int:
         return Exit.DONE
     quiet_clients()
     for step, done in reach(partial(declare_topology, connector), ctx.params["startup_timeout"], report.warn):
-        report.say(f"{done}: {step}")
+        report.done(f"{done}: {step}")
     return Exit.DONE
 
 

@@ -70,7 +70,7 @@ def new(file: str) -> int:
         raise SettingError("a key can only be added to a file", "name the file: chronicle keys new keys.json")
     secrets = PassphraseSource(os.environ)
     public = add_key(file, secrets.unlock, secrets.lock, lock_new=secrets.encrypts)
-    report.say(public)
+    report.done(public)
     return Exit.DONE
 
 
@@ -136,7 +136,7 @@ def lock(file: str) -> int:
         raise SettingError(f"{file} is already locked", "unlock it first to change its passphrase")
     secrets = PassphraseSource(os.environ)
     count = change_lock(file, secrets.lock, lambda content, _name: content)
-    report.say(f"{file} is locked: {keys_of(count)}")
+    report.done(f"{file} is locked: {keys_of(count)}")
     return Exit.DONE
 
 
@@ -152,7 +152,7 @@ def unlock(file: str) -> int:
         raise SettingError(f"{file} is not locked", "there is nothing to do")
     secrets = PassphraseSource(os.environ)
     count = change_lock(file, lambda content: secrets.unlock(content, file), secrets.unlock)
-    report.say(f"{file} is unlocked: {keys_of(count)}")
+    report.done(f"{file} is unlocked: {keys_of(count)}")
     return Exit.DONE
 
 

@@ -125,7 +125,7 @@ def send(messages: Iterator[Delivery], where: Where, startup_timeout: float) -> 
             rest = rest_after(error, publication.confirmed)
             report.note(f"{counted(publication.confirmed)} on {where.queue}, confirmed; the rest {rest}")
             return stopped_by(error)
-    report.say(f"{counted(publication.confirmed)} on {where.queue}, confirmed")
+    report.done(f"{counted(publication.confirmed)} on {where.queue}, confirmed")
     return Exit.DONE
 
 

@@ -221,7 +221,7 @@ def carried_out(work: Export, sink: RecordWriter | None, aim: Aim, present: int,
 
 def ending(tally: Tally, aim: Aim, done: str, *, to_stderr: bool = False) -> int:
     """The last lines, and the exit code."""
-    (report.note if to_stderr else report.say)(f"{counted(tally.moved)} {done}")
+    (report.note if to_stderr else report.done)(f"{counted(tally.moved)} {done}")
     for line in unseen(tally, aim):
         report.note(line)
     return interrupted(tally) if tally.stopped and tally.seen < tally.present else Exit.DONE

@@ -162,7 +162,7 @@ def told(tally: Tally, aim: Aim, *, dry_run: bool) -> int:
     """What went where and what stays, and the exit code."""
     if tally.refusals and not tally.moved:
         raise next(iter(tally.refusals.values()))
-    report.say(moved(tally, "would be redriven" if dry_run else "redriven, confirmed"))
+    report.done(moved(tally, "would be redriven" if dry_run else "redriven, confirmed"))
     for line in stays(tally):
         report.say(line)
     for line in unseen(tally, aim):
@@ -220,7 +220,7 @@ def verified(ctx: click.Context, aim: Aim, syncer: str) -> int:
     counters = ending.counters
     failing = counters.dead_lettered
     staying = "stays with its new reason" if failing == 1 else "stay with their new reason"
-    report.say(f"{counted(counters.ack)} handled and removed, {failing} {staying}")
+    report.done(f"{counted(counters.ack)} handled and removed, {failing} {staying}")
     if transport.vanished:
         report.note(gone_meanwhile(transport.vanished))
     if (left := untried(transport, counters)) > 0:
