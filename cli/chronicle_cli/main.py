@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from errno import EMFILE, ENFILE
 from traceback import walk_tb
 from typing import Any, Final
 
@@ -192,6 +193,8 @@ def run(args: Sequence[str]) -> int:
         _give_up_stdout()  # the reader is gone
         return 1
     except OSError as error:
+        if error.errno in (EMFILE, ENFILE):
+            return _out_of_files(error)
         if not _while_printing(error):
             return _broken(error)
         _give_up_stdout()
@@ -236,6 +239,17 @@ def _failed(error: ChronicleError) -> int:
     trace = error.trace if isinstance(error, SyncerError) else ""
     report.problem(str(error), error.remedy, trace=trace, exit_code=error.exit_code)
     return error.exit_code
+
+
+def _out_of_files(error: OSError) -> int:
+    """More connections and files than the system allows: its limit is too low, or a syncer leaks."""
+    report.problem(
+        f"{error.strerror}: this process, or the machine, may open no more",
+        "raise the limit (ulimit -n, or LimitNOFILE= under systemd); a few hundred are plenty for chronicle "
+        "itself, so see whether your syncer closes what it opens",
+        exit_code=1,
+    )
+    return 1
 
 
 def _broken(error: BaseException) -> int:

@@ -235,6 +235,21 @@ def test_a_defect_shows_where_and_no_values(folder: Path) -> None:
     assert CANARY not in said.err
 
 
+def test_too_few_descriptors_are_no_defect_of_ours(folder: Path) -> None:
+    """D-9: the system's limit and how to raise it; the message stays where it is."""
+    (folder / "s.py").write_text("def sync(message):\n    return True\n")
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))\n"
+    program = limited + "from chronicle_cli.main import main; main()"
+    assert run("publish", "--queue", "q", "m.json", cwd=folder).code == 0
+    args = ("consume", "--queue", "q", "--schema", "json", "--syncer", "s.py:sync", "--until-empty")
+    said = run(*args, cwd=folder, program=program)
+    assert said.code == 1
+    assert said.problems[-1].startswith("chronicle: Too many open files: ")
+    assert "remedy: raise the limit (ulimit -n" in said.err
+    assert "Traceback" not in said.err
+    assert '"ack":1' in run(*args, cwd=folder).raw
+
+
 def test_control_characters_are_written_out(folder: Path) -> None:
     """Z10."""
     said = run("publish", "--queue", "q", "no\x1b[31m\r\nsuch", cwd=folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+from contextlib import suppress
 
 
 class Waker:
@@ -51,4 +52,6 @@ class Waker:
         self._ear.close()
         self._bell.close()
 
-    __del__ = close
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # there were no descriptors left for it
+            self.close()

@@ -265,7 +265,7 @@ def go_on(view: LiveView, counters: Counters, clock: Clock, *, seconds: int, rat
         view.tick(counters)
 
 
-def test_issue_13_it_shows_what_waits_now_and_how_long_that_takes() -> None:
+def test_it_shows_what_waits_now_and_how_long_that_takes() -> None:
     view, _, clock = view_on(80, ends=True)
     counters = run_a_little(view, clock)
     counters.depth, counters.inflight, counters.oldest = 1000, 0, 75.0
@@ -282,7 +282,7 @@ def test_issue_13_it_shows_what_waits_now_and_how_long_that_takes() -> None:
     view.close(counters)
 
 
-def test_issue_13_a_queue_that_grows_has_no_time_left_and_says_so() -> None:
+def test_a_queue_that_grows_has_no_time_left_and_says_so() -> None:
     view, _, clock = view_on()
     counters = run_a_little(view, clock)
     counters.depth = 1000
@@ -310,7 +310,7 @@ def test_on_the_brake_the_numbers_add_up_and_nobody_says_how_long() -> None:
     view.close(counters)
 
 
-def test_issue_13_where_nobody_knows_what_waits_there_is_no_bar() -> None:
+def test_where_nobody_knows_what_waits_there_is_no_bar() -> None:
     view, _, clock = view_on(ends=True)
     counters = run_a_little(view, clock)
     shown = rows(view, counters, clock)
@@ -323,7 +323,7 @@ def test_issue_13_where_nobody_knows_what_waits_there_is_no_bar() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 30])
-def test_issue_13_a_narrow_terminal_gets_fewer_facts_and_no_broken_rows(width: int) -> None:
+def test_a_narrow_terminal_gets_fewer_facts_and_no_broken_rows(width: int) -> None:
     view, _, clock = view_on(width)
     counters = run_a_little(view, clock)
     counters.depth, counters.oldest = 1_234_567, 3.21
@@ -333,7 +333,7 @@ def test_issue_13_a_narrow_terminal_gets_fewer_facts_and_no_broken_rows(width: i
     view.close(counters)
 
 
-def test_issue_13_a_terminal_without_unicode_gets_plain_letters() -> None:
+def test_a_terminal_without_unicode_gets_plain_letters() -> None:
     view, stream, clock = view_on(ends=True, encoding="ascii")
     counters = run_a_little(view, clock)
     counters.depth = 1000
@@ -346,7 +346,7 @@ def test_issue_13_a_terminal_without_unicode_gets_plain_letters() -> None:
     assert "?" not in shown.replace("\x1b[?25", "")
 
 
-def test_issue_13_a_sparkline_is_as_high_as_its_highest_second() -> None:
+def test_a_sparkline_is_as_high_as_its_highest_second() -> None:
     assert sparkline([0, 1, 2, 4, 8]) == "▁▂▃▅█"
     assert sparkline([0, 0]) == "▁▁"
     assert sparkline([]) == ""
