@@ -9,6 +9,7 @@ Rule 2: a wish compares with the best of those it names. Rates and CPU compare w
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -98,6 +99,11 @@ class Case:
     steps: int = 0
     answer: float = 0.0
 
+    def ceiling(self, concurrency: int) -> float:
+        """Messages a second that nobody can exceed, because each takes so long whoever handles it."""
+        wait = self.answer or self.handler.wait
+        return concurrency / wait if wait else math.inf
+
 
 REFERENCE: Final = (PROCA,)
 FRAMEWORKS: Final = (FASTSTREAM, DRAMATIQ, CELERY)
@@ -111,10 +117,7 @@ FASTSTREAM_AT_KAFKA: Final = (FASTSTREAM_KAFKA, FASTSTREAM_KAFKA_FIRST)
 KAFKA: Final = (CHRONICLE_KAFKA, UNORDERED, *FASTSTREAM_AT_KAFKA, BARE_KAFKA)
 
 
-SLOWLY: Final = (
-    "The same, and the server takes 20 ms to answer. So nobody can handle more than c ÷ 20 ms: 500, 2500 and "
-    "5000 messages a second."
-)
+SLOWLY: Final = "The same, and the server takes 20 ms to answer."
 
 
 def _rates(reference: float, python: float) -> tuple[Want, ...]:

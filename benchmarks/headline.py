@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from benchmarks.cases import CASES, Metric
+from benchmarks.cases import CASES, Case, Metric
 from benchmarks.peers import CHRONICLE, PROCA, Handler
 from benchmarks.python_build import python_version
 from benchmarks.report import machine, ranged
@@ -49,10 +49,16 @@ def _row(result: CaseResult) -> str:
         if point.point.concurrency == CONCURRENCY and ours and theirs:
             rates = [f"{figure(Metric.RATE, samples).middle:.0f}" for samples in (ours, theirs)]
             compared = ratio(Metric.RATE, ours, theirs)
-            answers = f"after {case.answer * 1000:.0f} ms" if case.answer else "at once"
-            cells = (CLIENTS[case.handler], answers, *rates, ranged(compared, 1, 1) if compared else "")
+            times = ranged(compared, 1, 1) if compared else ""
+            cells = (CLIENTS[case.handler], _answers(case), *rates, times)
             return f"| {' | '.join(cells)} |"
     return ""
+
+
+def _answers(case: Case) -> str:
+    if not case.answer:
+        return "at once"
+    return f"after {case.answer * 1000:.0f} ms, so {case.ceiling(CONCURRENCY):.0f} at most"
 
 
 def put(file: Path, text: str) -> None:

@@ -25,7 +25,8 @@ HEAD: Final = """# Results
 Written by `make bench`; do not edit. Only ratios from one run mean something: machines differ and are noisy.
 Every figure is the median of its rounds, with the lowest and the highest in brackets. The consumers take
 turns in every round, and a ratio divides figures of the same round; "chronicle ÷ it" is about messages per
-second. How it is measured stands at the head of [measure.py](measure.py), who takes part in
+second. Where every message waits, nobody can handle more than c ÷ the wait in a second: a wish beyond that is
+out of reach. How it is measured stands at the head of [measure.py](measure.py), who takes part in
 [peers.py](peers.py), what is wanted in [cases.py](cases.py).
 """
 SECTION: Final = re.compile(r"^<!-- case: (\S+) -->$", re.MULTILINE)
@@ -87,7 +88,11 @@ def _table(result: CaseResult) -> Iterator[str]:
 
 
 def _wishes(result: CaseResult) -> Iterator[str]:
-    findings = [(point, find(point, want)) for point in result.points for want in point.point.wants]
+    findings = [
+        (point, find(point, want, result.case.ceiling(point.point.concurrency)))
+        for point in result.points
+        for want in point.point.wants
+    ]
     if not findings:
         return
     yield "| c | chronicle's … | divided by | wanted | measured | |"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -40,17 +41,23 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of a wish: with whom its subject was compared and the ratio, or None for both."""
+    """What became of a wish: with whom its subject was compared and the ratio, or None for both.
+
+    `most` is the ratio that nobody can exceed, because every message takes so long whoever handles it.
+    """
 
     want: Want
     to: Peer | None
     ratio: Spread | None
+    most: float = math.inf
 
     @property
     def word(self) -> str:
         if self.ratio is None:
             return "not measured"
-        return "met" if self.want.met(self.ratio.middle) else "missed"
+        if self.want.met(self.ratio.middle):
+            return "met"
+        return f"out of reach: {self.most:.2f} at most" if self.most < self.want.bound else "missed"
 
 
 def spread(figures: list[float]) -> Spread:
@@ -70,8 +77,11 @@ def ratio(metric: Metric, ours: tuple[Sample, ...], theirs: tuple[Sample, ...]) 
     return spread(usable) if usable else None
 
 
-def find(result: PointResult, want: Want) -> Finding:
-    """Compare the subject of a wish, as a rule chronicle, with the best of those it names."""
+def find(result: PointResult, want: Want, ceiling: float = math.inf) -> Finding:
+    """Compare the subject of a wish, as a rule chronicle, with the best of those it names.
+
+    `ceiling` is the rate that nobody can exceed.
+    """
     ours = result.samples.get(want.of, ())
     rivals = [peer for peer in want.to if result.samples.get(peer)]
     if not ours or not rivals:
@@ -82,7 +92,9 @@ def find(result: PointResult, want: Want) -> Finding:
         return middle if want.metric.more_is_better else -middle
 
     best = max(rivals, key=standing)
-    return Finding(want, best, ratio(want.metric, ours, result.samples[best]))
+    theirs = result.samples[best]
+    most = ceiling / figure(Metric.RATE, theirs).middle if want.metric is Metric.RATE else math.inf
+    return Finding(want, best, ratio(want.metric, ours, theirs), most)
 
 
 def _value(metric: Metric, sample: Sample) -> float:

@@ -69,6 +69,31 @@ def test_a_wish_compares_with_the_best_of_those_it_names() -> None:
     assert found.word == "missed"
 
 
+@pytest.mark.parametrize(
+    ("handler", "answer", "word"),
+    [
+        (Handler.ASYNC_WAIT, 0.0, "out of reach: 1.25 at most"),  # 10 ÷ 5 ms are 2000 a second
+        (Handler.ASYNC_HTTP, 0.004, "missed"),  # 10 ÷ 4 ms are 2500
+        (Handler.ASYNC_HTTP, 0.0, "missed"),
+        (Handler.ASYNC_NOOP, 0.0, "missed"),
+    ],
+)
+def test_a_wish_that_nobody_can_fulfil_is_told_from_one_that_was_missed(
+    handler: Handler, answer: float, word: str
+) -> None:
+    case = Case("waits", "About.", handler, (CHRONICLE,), (Point(10, 1000),), answer=answer)
+    want = Want(Metric.RATE, (PROCA,), 1.5)
+    found = find(result(want, ours=1900, proca=1600), want, case.ceiling(10))
+    assert found.word == word
+    assert word in section(CaseResult(case, (result(want, ours=1900, proca=1600),), {}), WHEN, 0.1, {})
+
+
+def test_a_wait_leaves_no_wish_about_anything_but_rates_out_of_reach() -> None:
+    want = Want(Metric.CPU, (PROCA,), 0.5)
+    found = find(result(want, ours=1900, proca=1600), want, 2000)
+    assert found.word == "missed"
+
+
 def test_less_is_better_for_everything_but_rates() -> None:
     want = Want(Metric.FIRST, (PROCA, AIO_PIKA), 1.5)
     samples = {
@@ -166,7 +191,7 @@ def test_the_readme_shows_http_from_one_run_of_all_its_cases(tmp_path: Path) -> 
     results = [measured(case, 3000, 1000) for case in CASES if case.handler.calls]
     text = headline(results, WHEN)
     assert "| async, with aiohttp | at once | 3000 | 1000 | 3.0 |" in text
-    assert "| sync, with urllib3 | after 20 ms | 3000 | 1000 | 3.0 |" in text
+    assert "| sync, with urllib3 | after 20 ms, so 2500 at most | 3000 | 1000 | 3.0 |" in text
     assert f"{machine()}, Python {python_version()}, 2026-03-02." in text
     assert headline(results[:-1], WHEN) == ""
     assert headline([*results[:-1], CaseResult(results[-1].case, (), {})], WHEN) == ""
