@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chronicle.core.queues import dead_letter_queue
-from chronicle.core.topology import retry_queue, retry_queue_name
+from chronicle.core.queues import dead_letter_queue, retry_queue_name
+from chronicle.core.topology import retry_queue
 from support.checker import Campaign, NewCampaign, wait_for_lines
 from support.fixtures import Broker, StartChronicle
 from support.process import ChronicleProcess

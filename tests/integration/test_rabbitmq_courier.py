@@ -15,8 +15,8 @@ import pytest
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action, Failed, Verdict
 from chronicle.core.policy import OnFailure, Policy
+from chronicle.core.queues import retry_queue_name
 from chronicle.core.settlement import Fate, Settlement
-from chronicle.core.topology import retry_queue_name
 from chronicle.errors import ConnectionLost, SettingError
 from chronicle.transports.rabbitmq.codec.decode import fields_of, properties_of
 from chronicle.transports.rabbitmq.codec.encode import encode

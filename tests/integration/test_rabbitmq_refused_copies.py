@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from chronicle.core.queues import dead_letter_queue
-from chronicle.core.topology import retry_queue, retry_queue_name
+from chronicle.core.queues import dead_letter_queue, retry_queue_name
+from chronicle.core.topology import retry_queue
 from support.fixtures import Broker, StartChronicle
 from support.process import ChronicleProcess
 from support.retrying import DELAYS, options, prepare

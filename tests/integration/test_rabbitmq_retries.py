@@ -13,7 +13,7 @@ from typing import Any, Final
 import pika
 import pytest
 
-from chronicle.core.topology import retry_queue_name
+from chronicle.core.queues import retry_queue_name
 from support import samples
 from support.fixtures import Broker, StartChronicle
 from support.queues import Fetched

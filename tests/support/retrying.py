@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from chronicle.core.queues import QueueType, dead_letter_queue
-from chronicle.core.topology import retry_queue, retry_queue_name
+from chronicle.core.queues import QueueType, dead_letter_queue, retry_queue_name
+from chronicle.core.topology import retry_queue
 from chronicle.core.units import format_duration
 from support.queues import Queues
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from chronicle.core.units import format_duration
 from chronicle.errors import SettingError
 
 MAX_NAME: Final = 255  # bytes; AMQP's limit
@@ -29,6 +30,11 @@ def dead_letter_queue(queue: str) -> str:
 def is_dead_letter_queue(queue: str) -> bool:
     """Whether the name is that of a queue for dead letters."""
     return queue.endswith(dead_letter_queue(""))
+
+
+def retry_queue_name(queue: str, delay: float) -> str:
+    """Where messages wait for their next try: `orders.retry.30s`."""
+    return f"{queue}.retry.{format_duration(delay)}"
 
 
 def check_dead_letters_fit(queue: str) -> None:

@@ -20,8 +20,14 @@ from enum import StrEnum
 from typing import Any, ClassVar, Final, TypeAlias
 
 from chronicle.core.policy import RETRY_DELAYS
-from chronicle.core.queues import MAX_NAME, SHORTEST, QueueType, dead_letter_queue, is_too_long
-from chronicle.core.units import format_duration
+from chronicle.core.queues import (
+    MAX_NAME,
+    SHORTEST,
+    QueueType,
+    dead_letter_queue,
+    is_too_long,
+    retry_queue_name,
+)
 from chronicle.errors import SettingError
 
 DEFAULT_EXCHANGE: Final = ""
@@ -200,11 +206,6 @@ def _check_room(step: Step, text: str) -> None:
             f"the {type(step).__name__.lower()} needs a name of more than {MAX_NAME} bytes",
             "choose a shorter name for the queue or the exchange",
         )
-
-
-def retry_queue_name(queue: str, delay: float) -> str:
-    """`orders.retry.30s`."""
-    return f"{queue}.retry.{format_duration(delay)}"
 
 
 def retry_queue(queue: str, delay: float, queue_type: QueueType = QueueType.CLASSIC) -> Queue:

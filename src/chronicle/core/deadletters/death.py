@@ -29,7 +29,7 @@ PARTITION: Final = "x-chronicle-partition"
 OFFSET: Final = "x-chronicle-offset"
 SAME_DEATH: Final = 1000  # milliseconds
 LONGEST: Final = 500  # bytes of a text
-_RETRY_QUEUE: Final = re.compile(r"\.retry\.[0-9a-z]+\Z")  # see topology.retry_queue_name
+_RETRY_QUEUE: Final = re.compile(r"\.retry\.[0-9a-z]+\Z")  # see queues.retry_queue_name
 MOST: Final = 2**31 - 1  # tries; a producer can write any number, and the next one up must fit a header
 
 # What the broker writes about a message's deaths; a redriven message starts without them.

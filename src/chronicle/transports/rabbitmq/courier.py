@@ -33,8 +33,8 @@ from chronicle.core.backoff import Backoff
 from chronicle.core.deadletters.death import COPIES, failed, returns_by_expiry
 from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action
+from chronicle.core.queues import retry_queue_name
 from chronicle.core.settlement import Settlement
-from chronicle.core.topology import retry_queue_name
 from chronicle.core.units import format_duration
 from chronicle.errors import BrokerRefused, ConnectionLost, InvalidMessage
 from chronicle.transports.rabbitmq.address import address_of
