@@ -188,6 +188,7 @@ BACKLOGS: Final = tuple(
 STREAM_HANDLED, STREAM, LONG_STREAM = 60_000, 65_000, 650_000
 FLAT: Final = (backlog(Where.REDIS, STREAM), backlog(Where.REDIS, LONG_STREAM), behind_held(STREAM))
 # At Kafka a run ends with the commit that reaches its mark, one of five a second: a short one says little.
+TOPIC: Final = 400_000
 FLAT_TOPICS: Final = (backlog(Where.KAFKA, STREAM), backlog(Where.KAFKA, LONG_STREAM))
 
 
@@ -367,7 +368,7 @@ CASES: Final = (
         "handler that does nothing.",
         Handler.ASYNC_NOOP,
         KAFKA,
-        (Point(10, 100_000, _kafka_rates(8)), Point(50, 100_000, _kafka_rates(10, 0.2))),
+        (Point(10, TOPIC, _kafka_rates(8)), Point(50, TOPIC, _kafka_rates(10, 0.2))),
         repeats=5,
     ),
     Case(
@@ -375,7 +376,7 @@ CASES: Final = (
         "The same with a sync handler.",
         Handler.SYNC_NOOP,
         KAFKA,
-        (Point(10, 100_000, _kafka_rates(6)),),
+        (Point(10, TOPIC, _kafka_rates(6)),),
         repeats=5,
     ),
     Case(

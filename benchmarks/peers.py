@@ -308,14 +308,13 @@ UNORDERED: Final = at(
 FASTSTREAM_KAFKA, FASTSTREAM_KAFKA_FIRST = (
     Peer(
         name, Kind.FRAMEWORK, Installer.PIP, ("faststream[confluent]", "confluent-kafka", "orjson"),
-        _script("faststream_kafka_consumer.py", acks), share=0.1, where=Where.KAFKA,
+        _script("faststream_kafka_consumer.py", acks), share=0.025, where=Where.KAFKA,
     )
     for name, acks in (
         ("FastStream (Kafka), one by one", "after"), ("FastStream (Kafka), acks first", "first"),
     )
 )  # fmt: skip
-# Much faster than the others, so that a commit more or less would count for much in as many messages.
 BARE_KAFKA: Final = Peer(
     "confluent-kafka, a bare loop", Kind.LIBRARY, Installer.PIP, ("confluent-kafka", "orjson"),
-    _script("kafka_loop.py"), share=4.0, where=Where.KAFKA,
+    _script("kafka_loop.py"), where=Where.KAFKA,
 )  # fmt: skip

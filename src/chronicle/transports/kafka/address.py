@@ -32,6 +32,9 @@ SILENCE: Final = 10_000  # milliseconds without an answer after which a broker c
 SESSION: Final = "session.timeout.ms"
 HEARTBEAT: Final = "heartbeat.interval.ms"
 USUAL_HEARTBEAT: Final = 3_000  # milliseconds
+# How much a client fetches ahead of its consumer, and for how long fetching rests when that is there. In the
+# usual second, a fast consumer has long emptied it, and stands still.
+FETCHED_AHEAD: Final = {"queued.max.messages.kbytes": 16 * 1024, "fetch.queue.backoff.ms": 10}
 FORMS: Final = "kafka://user@h1:9092,h2:9092, or kafka+ssl:// with TLS"
 
 
@@ -131,6 +134,7 @@ def consumer_config(address: Address, tls: Tls, tag: str, group: str) -> dict[st
     usual: dict[str, Any] = {
         "check.crcs": True,  # what was damaged on a disk is not handled
         "socket.timeout.ms": SILENCE,
+        **FETCHED_AHEAD,
     }
     if address.settings.get("group.protocol", "classic").lower() != "consumer":
         usual["partition.assignment.strategy"] = "cooperative-sticky"

@@ -49,12 +49,7 @@ BATCH_BYTES: Final = 4 * 1024 * 1024  # … and as long as they are not larger t
 AHEAD: Final = 5000  # records that wait here for older ones of other partitions, at most …
 AHEAD_BYTES: Final = 16 * 1024 * 1024  # … and no larger than this together
 ROOMS: Final = (4000, 2000, 0)  # characters for the metadata: a broker takes 4095, or what it is told
-# The client's own bound on memory, how soon it fetches again below that, and how long an end is waited for.
-FETCH: Final = {
-    "queued.max.messages.kbytes": 16 * 1024,
-    "fetch.queue.backoff.ms": 10,
-    "fetch.wait.max.ms": 100,
-}
+WAIT_FOR_END: Final = 100  # milliseconds
 FORGOTTEN: Final = "kafka.removal_forgotten"
 
 
@@ -136,7 +131,7 @@ class KafkaReader:
         config = consumer_config(self._address, self._connector.tls, self._connector.tag, self._choices.group)
         self._consumer = consumer = built(
             Consumer,
-            {**FETCH, **config, "error_cb": self._witness},
+            {"fetch.wait.max.ms": WAIT_FOR_END, **config, "error_cb": self._witness},
             self._address,
             logger=Chatter(self._address, self.notices),
         )

@@ -191,6 +191,15 @@ def test_the_newer_group_protocol_takes_no_strategy() -> None:
     assert consumer_config(address, PLAIN, "t", "g")["partition.assignment.strategy"] == "range"
 
 
+def test_fetching_rests_only_as_long_as_what_is_there_lasts() -> None:
+    """In the client's usual second, a fast consumer would stand still. Both can be set."""
+    consumer = consumer_config(address_of("kafka://box"), PLAIN, "t", "g")
+    assert consumer["fetch.queue.backoff.ms"] <= 50
+    assert consumer["queued.max.messages.kbytes"] == 16 * 1024
+    chosen = {"fetch.queue.backoff.ms": "500", "queued.max.messages.kbytes": "1024"}
+    assert chosen.items() <= consumer_config(address_of("kafka://box", chosen), PLAIN, "t", "g").items()
+
+
 # --- settings ---------------------------------------------------------------------------------------
 
 
