@@ -17,13 +17,13 @@ import pytest
 
 from chronicle.errors import BrokerRefused
 from chronicle.transports.rabbitmq.consumer import RabbitTransport
-from chronicle.transports.seam import Closing, Connector
+from chronicle.transports.seam import Closing, Connector, never
 from support import samples
 from support.certs import Certs, Pair
 from support.fixtures import Broker, StartChronicle
 from support.ports import free_ports
 from support.process import ChronicleProcess
-from support.proxy import Proxy
+from support.proxy import Mode, Proxy
 from support.stage import PATIENCE, Stage, counted, stopped
 from support.waiting import wait_for
 
@@ -133,6 +133,18 @@ def test_asking_whether_it_is_a_stream_disturbs_no_message(stage: Stage, quorum:
     process = stage.consume("yes", queue=queue)
     assert process.returncode == 0, process.stderr
     assert [(call["redelivered"], call["attempts"]) for call in stage.calls()] == [(False, 1)] * 2
+
+
+def test_what_a_start_asks_is_asked_together(stage: Stage) -> None:
+    """To a broker that answers late, every question that waited for another one's answer would be felt."""
+    queue = stage.queues.declare(stage.queues.name("far"))
+    steps = ("hello", "log in", "tune and open", "channels", "look", "prefetch", "consume")
+    with Proxy(stage.url, delay=0.05) as proxy:
+        proxy.set(Mode.DELAY)
+        transport = RabbitTransport(Connector(proxy.url_for(stage.url), queue))
+        assert transport.open(never) == 0
+        assert proxy.exchanges <= len(steps)
+        transport.close(Closing.SETTLED)
 
 
 def test_a_stream_made_in_the_place_of_a_queue_is_refused_at_its_first_message(stage: Stage) -> None:

@@ -43,6 +43,8 @@ class Proxy:
         self._word = b""
         self._to_lose = 0
         self.lost = 0  # replies lost by `lose_replies`
+        self.exchanges = 0  # times that a client spoke after it had an answer, on whatever connection
+        self._answered = True
         self._change = threading.Condition()
         self._lines: set[_Line] = set()
         self._listener: socket.socket | None = None
@@ -157,6 +159,8 @@ class Proxy:
                 line.deaf = True
                 self._to_lose -= 1
             deaf = line.deaf and replies
+            self.exchanges += self._answered and not replies
+            self._answered = replies
         if deaf:
             self._lose(line)
             return False
@@ -164,6 +168,8 @@ class Proxy:
             return True
         if mode is Mode.DELAY:
             time.sleep(self._delay)
+            with contextlib.suppress(BlockingIOError):  # what was sent meanwhile is no later than this
+                data += (line.server if replies else line.client).recv(65536, socket.MSG_DONTWAIT)
         if mode is Mode.SLICE:
             for byte in data:
                 sink.sendall(bytes((byte,)))

@@ -10,8 +10,9 @@ Rule 3: a verdict that moves a message to another queue is the courier's (courie
 Rule 4: where dead letters are left to the broker (letters.py), one that it would lose is moved by us
         (mover.py). Where that is impossible, it is put aside: unacknowledged until the channel closes, while
         other consumers make up for its place (windows.py). Nothing waits for it.
-Rule 5 (RB14): the queue is checked passively, on a channel that the broker may close. Topology is created
-        only for a connector that asks for it, before every connection: a broker that lost it gets it again.
+Rule 5 (RB14): the queue is checked passively, before anything is consumed on the channel. Topology is
+        created only for a connector that asks for it, before every connection: a broker that lost it gets
+        it again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from chronicle.transports.rabbitmq.letters import KEEPERS, Letters
 from chronicle.transports.rabbitmq.parameters import connection_parameters, place
 from chronicle.transports.rabbitmq.session import ANSWER_TIMEOUT, CLOSE_TIMEOUT, CalledOff, Session
 from chronicle.transports.rabbitmq.states import RABBIT, Rabbit, RabbitEvent
-from chronicle.transports.rabbitmq.streams import came_from_stream, is_stream, refuse
+from chronicle.transports.rabbitmq.streams import ask_for_stream, came_from_stream, refuse
 from chronicle.transports.rabbitmq.windows import Windows
 from chronicle.transports.seam import Closing, Connector, Promises
 
@@ -130,12 +131,20 @@ class RabbitTransport:
         self._connection = connection = session.start(self._parameters)
         session.log_in(connection)
         self.machine.fire(RabbitEvent.OPEN)
-        depth = self._probe(session, connection)
-        courier = self._letters.send_for_courier(session, connection)
-        channel = session.open_channel(connection)
+        opened = session.begin_channel(connection)
+        is_stream = self._ask_for_stream(session, connection)
+        self._letters.begin_to_look(session, connection)
+        channel = opened()
         channel.add_on_cancel_callback(self._cancelled)
         windows, prefetch = Windows(channel, queue, self._consumer_tag), self._connector.prefetch
-        session.ask(lambda done: windows.prefetch(prefetch, done))
+        counted = self._ask_depth(session, channel)
+        limited = session.begin(lambda done: windows.prefetch(prefetch, done))
+        depth = counted()  # the queue is there
+        if is_stream():
+            raise refuse(self._place, queue)
+        self._asked_for_stream = True
+        courier = self._letters.send_for_courier(session)
+        limited()
         self._courier = self._letters.arranged(courier)
         self.machine.fire(RabbitEvent.QOS_OK)
         self._channel, self._windows = channel, windows
@@ -148,21 +157,15 @@ class RabbitTransport:
         self._gauge.begin(connection, depth)
         return depth
 
-    def _probe(self, session: Session, connection: Connection) -> int:
-        """Check that the queue exists and is not a stream; how many messages are waiting."""
-        channel = session.open_channel(connection)
-        depth = self._depth(session, channel)
-        channel.close()
-        if not self._asked_for_stream:
-            if is_stream(session, connection, self._connector.queue):
-                raise refuse(self._place, self._connector.queue)
-            self._asked_for_stream = True
-        return depth
+    def _ask_for_stream(self, session: Session, connection: Connection) -> Callable[[], bool]:
+        if self._asked_for_stream:
+            return lambda: False
+        return ask_for_stream(session, connection, self._connector.queue)
 
-    def _depth(self, session: Session, channel: Channel) -> int:
+    def _ask_depth(self, session: Session, channel: Channel) -> Callable[[], int]:
         queue = self._connector.queue
-        answer = session.ask(lambda done: channel.queue_declare(queue, passive=True, callback=done))
-        return int(answer.method.message_count)
+        answer = session.begin(lambda done: channel.queue_declare(queue, passive=True, callback=done))
+        return lambda: int(answer().method.message_count)
 
     # --- working ------------------------------------------------------------------------------------
 
@@ -333,7 +336,7 @@ class RabbitTransport:
         try:
             # The broker may answer before it sends on what the queue had handed out until then. That comes
             # before its second answer.
-            return all(self._depth(session, channel) == 0 for _ in range(2))
+            return all(self._ask_depth(session, channel)() == 0 for _ in range(2))
         except CalledOff:
             return None
 

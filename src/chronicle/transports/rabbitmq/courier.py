@@ -120,7 +120,10 @@ class Courier:
         self._session.log_in(self._connection)
         self._connection.add_on_connection_blocked_callback(self._on_blocked)
         queue, delays = self._connector.queue, self._connector.retry_delays
-        missing = [name for delay in delays if not self._is_there(name := retry_queue_name(queue, delay))]
+        names = [retry_queue_name(queue, delay) for delay in delays]
+        there = [self._look_for(name) for name in names]
+        ready = self._session.begin(self._open_channel)
+        missing = [name for name, is_there in zip(names, there, strict=True) if not is_there()]
         if missing:
             steps = ",".join(map(format_duration, delays))
             raise BrokerRefused(
@@ -128,24 +131,30 @@ class Courier:
                 f"create it: chronicle declare --queue {shlex.quote(queue)} --retry-delay {steps} "
                 "--only-retry, with the same --url; or start with --declare, which creates all it needs",
             )
-        self._session.ask(self._open_channel)
+        ready()
         self._prove()
 
-    def _is_there(self, queue: str) -> bool:
-        """Look passively (RB14)."""
-        try:
-            self._session.try_out(
-                self._connection,
-                lambda channel, done: channel.queue_declare(queue, passive=True, callback=done),
-            )
-        except exceptions.ChannelClosedByBroker as closed:
-            if closed.reply_code == 404:
-                return False
-            raise BrokerRefused(
-                f"{self._place}: the broker does not allow access to the queue {queue!r}: {reason(closed)}",
-                "retry:N needs a user that may use this queue and publish to the default exchange",
-            ) from None
-        return True
+    def _look_for(self, queue: str) -> Callable[[], bool]:
+        """Begin to look passively (RB14); what it returns says whether the queue is there."""
+        looked = self._session.begin_to_try(
+            self._connection,
+            lambda channel, done: channel.queue_declare(queue, passive=True, callback=done),
+        )
+
+        def is_there() -> bool:
+            try:
+                looked()
+            except exceptions.ChannelClosedByBroker as closed:
+                if closed.reply_code == 404:
+                    return False
+                why = reason(closed)
+                raise BrokerRefused(
+                    f"{self._place}: the broker does not allow access to the queue {queue!r}: {why}",
+                    "retry:N needs a user that may use this queue and publish to the default exchange",
+                ) from None
+            return True
+
+        return is_there
 
     def _open_channel(self, done: Callable[[Any], None]) -> None:
         def opened(channel: Channel) -> None:

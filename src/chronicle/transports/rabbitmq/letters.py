@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import shlex
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from pika import exceptions
@@ -63,6 +64,7 @@ class Letters:
         self._obstacle = ""  # why chronicle does not move them
         self._advice = ""  # what can be done about that
         self._is_proven = False
+        self._looked: Callable[[], object] | None = None  # waits for what was asked about the queue
         self._told: Notice | None = None
         if connector.declare is not None and self.way is not Way.CHRONICLE and self._would_vanish:
             raise SettingError(*self._vanishing())  # before anything is created
@@ -81,12 +83,21 @@ class Letters:
     def _would_vanish(self) -> bool:
         return self._prospect.keeping is Keeping.VANISHES and not self._connector.letters.allow_drop
 
-    def send_for_courier(self, session: Session, connection: Connection) -> Courier | None:
+    def begin_to_look(self, session: Session, connection: Connection) -> None:
+        """Begin to look whether there is a queue for dead letters, passively (RB14)."""
+        self._looked = None
+        if self.way is not Way.BROKER and not self._is_proven and not is_too_long(self.target):
+            self._looked = session.begin_to_try(
+                connection,
+                lambda channel, done: channel.queue_declare(self.target, passive=True, callback=done),
+            )
+
+    def send_for_courier(self, session: Session) -> Courier | None:
         """Begin to connect for what chronicle moves, retries included, if there is such a thing.
 
         Raises BrokerRefused when dead letters must be moved and there is no queue for them.
         """
-        target = self._look(session, connection)
+        target = self._found()
         if not (target or self._connector.retry_delays):
             return None
         from chronicle.transports.rabbitmq.courier import Courier  # nobody else needs it
@@ -112,12 +123,12 @@ class Letters:
             self._notices.append(notice)
         return courier
 
-    def _look(self, session: Session, connection: Connection) -> str:
+    def _found(self) -> str:
         """The queue that chronicle is to move them to, if it is there."""
         if self.way is Way.BROKER:
             self._obstacle = "--dead-letters broker"
             return ""
-        self._obstacle = "" if self._is_proven else self._why_not(session, connection)
+        self._obstacle = "" if self._is_proven else self._why_not()
         self._advice = f", or create the queue {self.target!r} for chronicle"
         if self._obstacle and self._needed_by:
             raise BrokerRefused(
@@ -127,15 +138,11 @@ class Letters:
             )
         return "" if self._obstacle else self.target
 
-    def _why_not(self, session: Session, connection: Connection) -> str:
-        """Look passively (RB14)."""
-        if is_too_long(self.target):
+    def _why_not(self) -> str:
+        if self._looked is None:
             return f"the name {self.target!r} is too long for a queue"
         try:
-            session.try_out(
-                connection,
-                lambda channel, done: channel.queue_declare(self.target, passive=True, callback=done),
-            )
+            self._looked()
         except exceptions.ChannelClosedByBroker as closed:
             if closed.reply_code in FOREIGN:
                 return f"the queue {self.target!r} cannot be used: {reason(closed)}"

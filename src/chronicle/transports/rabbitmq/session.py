@@ -4,6 +4,7 @@ Rule 1: every wait ends: with its answer, at its limit, with the connection, or 
 Rule 2: the first reason for the end is the true one. While opening, it means refused or unreachable; after
         that, the connection is lost.
 Rule 3 (RB14): a question that the broker may answer by closing the channel has a channel of its own.
+Rule 4: questions that do not depend on one another are begun together: a broker may be far away.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import pika
 from pika import exceptions
@@ -27,6 +28,10 @@ CONNECT_TIMEOUT: Final = 60.0  # pika's own limits are shorter; this one only ke
 ANSWER_TIMEOUT: Final = 10.0  # for one answer from a connected broker
 CLOSE_TIMEOUT: Final = 2.0
 TURN: Final = 0.25  # the longest between two checks for a stop
+
+
+Answer: TypeAlias = Callable[[Any], None]  # called with the broker's answer
+Request: TypeAlias = Callable[[Channel, Answer], object]
 
 
 class CalledOff(BrokerUnreachable):
@@ -69,49 +74,72 @@ class Session:
 
     def open_channel(self, connection: Connection) -> Channel:
         """A channel whose end ends the whole session."""
-        channel: Channel = self.ask(lambda done: connection.channel(on_open_callback=done))
-        channel.add_on_close_callback(self._channel_closed)
-        return channel
+        return self.begin_channel(connection)()
+
+    def begin_channel(self, connection: Connection) -> Callable[[], Channel]:
+        """The same, begun: what it returns waits for it."""
+
+        def open_it(done: Answer) -> None:
+            def opened(channel: Channel) -> None:
+                channel.add_on_close_callback(self._channel_closed)
+                done(channel)
+
+            connection.channel(on_open_callback=opened)
+
+        return self.begin(open_it)
 
     # --- asking -------------------------------------------------------------------------------------
 
     def ask(
-        self,
-        request: Callable[[Callable[[Any], None]], object],
-        patience: float = ANSWER_TIMEOUT,
-        *,
-        heed: bool = True,
+        self, request: Callable[[Answer], object], patience: float = ANSWER_TIMEOUT, *, heed: bool = True
     ) -> Any:
         """Send a request and turn the poller until its answer is here."""
+        return self.begin(request, patience, heed=heed)()
+
+    def begin(
+        self, request: Callable[[Answer], object], patience: float = ANSWER_TIMEOUT, *, heed: bool = True
+    ) -> Callable[[], Any]:
+        """Send a request; what it returns turns the poller until the answer is here."""
         answers: list[Any] = []
         try:
             request(answers.append)
         except exceptions.AMQPError as error:
             self.ended(error)
-        self.wait(lambda: bool(answers), patience, heed=heed)
-        return answers[0]
 
-    def try_out(
-        self, connection: Connection, request: Callable[[Channel, Callable[[Any], None]], object]
-    ) -> Any:
+        def answer() -> Any:
+            self.wait(lambda: bool(answers), patience, heed=heed)
+            return answers[0]
+
+        return answer
+
+    def try_out(self, connection: Connection, request: Request) -> Any:
         """Ask on a channel that the broker may close; ChannelClosedByBroker means no."""
+        return self.begin_to_try(connection, request)()
+
+    def begin_to_try(self, connection: Connection, request: Request) -> Callable[[], Any]:
+        """The same, begun: what it returns waits for the answer."""
         channels: list[Channel] = []
 
-        def begin(done: Callable[[Any], None]) -> None:
+        def begin(done: Answer) -> None:
             def opened(channel: Channel) -> None:
                 channel.add_on_close_callback(lambda _channel, error: done(error))
                 request(channel, done)
 
             channels.append(connection.channel(on_open_callback=opened))
 
-        answer = self.ask(begin)
-        if isinstance(answer, exceptions.ChannelClosedByBroker):
-            raise answer
-        if isinstance(answer, BaseException):
-            self.ended(answer)
-            self.look()
-        channels[0].close()
-        return answer
+        begun = self.begin(begin)
+
+        def outcome() -> Any:
+            answer = begun()
+            if isinstance(answer, exceptions.ChannelClosedByBroker):
+                raise answer
+            if isinstance(answer, BaseException):
+                self.ended(answer)
+                self.look()
+            channels[0].close()
+            return answer
+
+        return outcome
 
     def wait(
         self,

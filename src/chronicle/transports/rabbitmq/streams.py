@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from pika import exceptions
 from pika.channel import Channel
@@ -18,26 +18,31 @@ from pika.channel import Channel
 from chronicle.core.delivery import Facts
 from chronicle.errors import BrokerRefused
 from chronicle.transports.rabbitmq.connection import Connection
-from chronicle.transports.rabbitmq.session import Session
+from chronicle.transports.rabbitmq.session import Answer, Session
 
 OFFSET: Final = "x-stream-offset"  # an argument of a stream's consumer, and a header of its messages
 CHECKS_ARGUMENTS: Final = (3, 10)  # the first RabbitMQ version that does
 
 
-def is_stream(session: Session, connection: Connection, queue: str) -> bool:
-    """Whether this is certainly a stream."""
+def ask_for_stream(session: Session, connection: Connection, queue: str) -> Callable[[], bool]:
+    """Begin to ask; what it returns says whether this is certainly a stream."""
     if not _checks_arguments(connection):
-        return False
+        return lambda: False
 
-    def consume(channel: Channel, done: Callable[[Any], None]) -> None:
+    def consume(channel: Channel, done: Answer) -> None:
         channel.basic_qos(prefetch_count=1)  # a stream requires it
         channel.basic_consume(queue, _ignore, arguments={OFFSET: "next"}, callback=done)
 
-    try:
-        session.try_out(connection, consume)
-    except exceptions.ChannelClosedByBroker:
-        return False  # also when something else is wrong: the real consumer finds out what
-    return True
+    consumed = session.begin_to_try(connection, consume)
+
+    def is_stream() -> bool:
+        try:
+            consumed()
+        except exceptions.ChannelClosedByBroker:
+            return False  # also when something else is wrong: the real consumer finds out what
+        return True
+
+    return is_stream
 
 
 def came_from_stream(headers: Facts) -> bool:

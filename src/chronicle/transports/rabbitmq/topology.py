@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from pika import exceptions
-from pika.channel import Channel
 
 from chronicle.core.topology import Binding, Done, Exchange, Queue, Step
 from chronicle.errors import BrokerRefused
 from chronicle.transports.rabbitmq.connection import Connection
 from chronicle.transports.rabbitmq.parameters import connection_parameters
-from chronicle.transports.rabbitmq.session import Session
+from chronicle.transports.rabbitmq.session import Request, Session
 from chronicle.transports.seam import Connector, never
-
-Request: TypeAlias = Callable[[Channel, Callable[[Any], None]], object]
 
 # The text of a 406; the broker cuts it when names are long, so the end may be missing.
 INEQUIVALENT: Final = re.compile(
