@@ -1,4 +1,4 @@
-"""Keeping worker threads on one CPU, where the system can (one_cpu.py decides when).
+"""Keeping worker threads on one CPU, where the system can (tuning.py says when).
 
 Rule 1: only the threads of the workers are kept there, and only as long as they have the pump; then they may
         use again what this process was given.
@@ -11,15 +11,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from itertools import chain
-from resource import RUSAGE_SELF, getrusage
-from time import monotonic, process_time
 from typing import Any, Final
-
-from chronicle.workers.one_cpu import OneCpu, Pulse
 
 STARTS: Final = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 
@@ -27,35 +23,25 @@ _kept: dict[int, set[int]] = {}  # threads that are kept on one CPU, and which t
 
 
 class Affinity:
-    """The CPUs of these threads, judged anew with each pulse; `done` says how many messages were handled."""
+    """The CPUs of these threads, which they choose among; `cpu` is the one they are kept on, if any."""
 
-    def __init__(self, threads: Iterable[threading.Thread], done: Callable[[], int]) -> None:
+    def __init__(self, threads: Iterable[threading.Thread], cpus: set[int]) -> None:
+        self.cpu: int | None = None
         self._threads = [thread.native_id for thread in threads if thread.native_id is not None]
-        self._done = done
-        self._cpus = _cpus() if len(self._threads) > 1 else set()
-        # Processes that were started together have numbers that follow one another, and begin apart.
-        self._choice = OneCpu(sorted(self._cpus), os.getpid())
-        self._cpu: int | None = None
-        self._last = self._look()
+        self._cpus = cpus
 
-    def judge(self) -> None:
-        """Keep the threads on one CPU or let them go, by what happened since the last time."""
-        if len(self._cpus) < 2:
-            return
-        before, now = self._last, self._look()
-        self._last = now
-        seconds, cpu, switches, done = (after - earlier for after, earlier in zip(now, before, strict=True))
-        chosen = self._choice.judge(Pulse(seconds, cpu, int(switches), int(done)))
-        if chosen != self._cpu:
-            self.restore()
-            if chosen is not None:
-                self._keep_on(chosen)
+    def keep_on(self, cpu: int | None) -> None:
+        """Keep the threads on this CPU; with None, let them use all again."""
+        if cpu != self.cpu:
+            self._let_go()
+            if cpu is not None:
+                self._keep_on(cpu)
 
-    def restore(self) -> None:
+    def _let_go(self) -> None:
         """Let the threads use all CPUs again, then those that they have started meanwhile."""
-        if self._cpu is None:
+        if self.cpu is None:
             return
-        one, self._cpu = {self._cpu}, None
+        one, self.cpu = {self.cpu}, None
         for thread in chain(self._threads, _all_threads()):  # looked for when the others have been let go
             _kept.pop(thread, None)
             with suppress(OSError):  # it has ended
@@ -64,17 +50,14 @@ class Affinity:
 
     def _keep_on(self, cpu: int) -> None:
         _watch_for_children()
-        self._cpu = cpu
+        self.cpu = cpu
         for thread in self._threads:
             _kept[thread] = self._cpus
             with suppress(OSError):  # forbidden, or that CPU was taken away: the next pulse shows no gain
                 os.sched_setaffinity(thread, {cpu})
 
-    def _look(self) -> tuple[float, float, float, float]:
-        return monotonic(), process_time(), getrusage(RUSAGE_SELF).ru_nvcsw, self._done()
 
-
-def _cpus() -> set[int]:
+def usable_cpus() -> set[int]:
     """What this process may use; nothing where that cannot be chosen."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
 

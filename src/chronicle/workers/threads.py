@@ -23,13 +23,13 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Fatal
 from chronicle.core.settlement import Settlement
 from chronicle.errors import SettingError, SyncerError
-from chronicle.workers.affinity import Affinity
 from chronicle.workers.handler import Handler
 from chronicle.workers.loader import Syncer
 from chronicle.workers.mailbox import Backlog, Mailbox
 from chronicle.workers.pump_loan import PULSE, Loan, Turn
 from chronicle.workers.slot import Slot, calling
 from chronicle.workers.switch_interval import SwitchInterval
+from chronicle.workers.tuning import Meter, Tuning
 
 BUSY: Final = 3  # with more than this many awake at once, syncers take their time
 
@@ -49,6 +49,7 @@ class ThreadWorkers:
         self._syncer = syncer
         self._handler = handler
         self._concurrency = concurrency
+        self._most = concurrency  # so many may be at work
         self._alone = alone  # in the process: nobody else minds how its threads are scheduled
         self._mailbox = mailbox
         self._backlog = Backlog()
@@ -114,17 +115,17 @@ class ThreadWorkers:
     def _wait_tuned(self, loan: Loan) -> None:
         """Wait for the pump, and let threads be scheduled meanwhile as it is best for messages."""
         switching = SwitchInterval(self._concurrency)
-        affinity = Affinity(self._threads, lambda: self._mailbox.taken)
+        tuning = Tuning(self._threads, Meter(lambda: self._mailbox.taken).pulse, self.limit)
 
         def woke(lateness: float) -> None:
             switching.judge(lateness)
-            affinity.judge()
+            tuning.judge()
 
         try:
             loan.wait(woke)
         finally:
             switching.restore()
-            affinity.restore()
+            tuning.restore()
 
     def stop(self, patience: float) -> bool:
         self._over = True
@@ -147,11 +148,26 @@ class ThreadWorkers:
 
     def _wake(self) -> None:
         """Wake one, which wakes the next; or, where syncers take their time, as many as there is work for."""
-        at_work = self._concurrency - len(self._idle)
-        for _ in range(len(self._waiting) if at_work > BUSY else 1):
+        at_work = self._at_work
+        wanted = len(self._waiting) if at_work > BUSY else 1
+        for _ in range(min(wanted, self._most - at_work)):
             if not self._idle:
                 return
             self._wake_one()
+
+    @property
+    def _at_work(self) -> int:
+        return self._concurrency - len(self._idle)
+
+    def limit(self, most: int) -> None:
+        """Let so many be at work; who is at work now finishes first."""
+        raised, self._most = most > self._most, most
+        if raised and self._waiting:
+            self._wake()
+
+    def _is_needed(self) -> bool:
+        """Whether one who is about to sleep, and counts no longer, must go on."""
+        return self._over or (bool(self._waiting) and self._at_work < self._most)
 
     def _lead(self, patience: float) -> bool:
         """Turn the pump, if it is here and no other thread does; whether it was turned."""
@@ -180,19 +196,8 @@ class ThreadWorkers:
             except IndexError:
                 if self._over:
                     return True
-                if self._lead(PULSE):
-                    continue
-                idle.append(sleep)
-                # Check again, now that the pump can see this one sleeping; whoever took the lock out of
-                # `idle` meanwhile has released it or is about to.
-                if waiting or self._over:
-                    try:
-                        idle.remove(sleep)
-                        continue
-                    except ValueError:
-                        pass
-                sleep.acquire()
-                self._waking = False
+                if not self._lead(PULSE):
+                    self._sleep(sleep)
                 continue
             if waiting and idle and not self._waking:
                 self._wake()
@@ -208,3 +213,20 @@ class ThreadWorkers:
                 loan.turn(0.0)
             if copy_context() != clean:  # usually a pointer comparison: no variable was set
                 return False
+            if self._at_work > self._most:
+                self._sleep(sleep)
+
+    def _sleep(self, sleep: threading.Lock) -> None:
+        """Wait until somebody wakes this one, unless it is needed."""
+        idle = self._idle
+        idle.append(sleep)
+        # Check again, now that the others can see this one sleeping; whoever took the lock out of `idle`
+        # meanwhile has released it or is about to.
+        if self._is_needed():
+            try:
+                idle.remove(sleep)
+                return
+            except ValueError:
+                pass
+        sleep.acquire()
+        self._waking = False

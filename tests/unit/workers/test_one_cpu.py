@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from chronicle.workers.one_cpu import HELD, LONGEST_REST, REST, OneCpu, Pulse
+from chronicle.workers.one_cpu import OneCpu
+from chronicle.workers.trial import HELD, LONGEST_REST, REST, Pulse
 
 TOSSING = Pulse(0.25, 0.25, switches=6_000, done=500)
 BETTER = Pulse(0.25, 0.24, switches=600, done=750)
