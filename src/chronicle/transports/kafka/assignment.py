@@ -238,15 +238,20 @@ class Assignment:
             self.holds_back = any(part.held_back for part in self._parts.values())
 
     def has_seen(self, ends: Mapping[int, int]) -> bool:
-        """Whether everything up to these ends has been handed out, and nothing of it is kept."""
+        """Whether these partitions are ours, everything up to these ends has been handed out, and none kept.
+
+        What had not begun of one that is being taken away is given back, and may come to us again.
+        """
         with self._lock:
-            return all(_has_seen(part, ends.get(part.number, 0)) for part in self._parts.values())
+            return self._parts.keys() == ends.keys() and all(
+                _has_seen(part, ends[part.number]) for part in self._parts.values()
+            )
 
 
 def _has_seen(part: Part, end: int) -> bool:
     """What was committed says nothing: the topic may have been made anew since, with fewer records."""
     seen = part.end >= end or (part.begun and part.ledger.next >= end)
-    return seen and not part.kept
+    return seen and not part.kept and not part.closing
 
 
 def _begun(part: Part) -> int:
