@@ -163,3 +163,27 @@ def test_a_topic_that_is_made_anew_at_once_and_is_shorter_is_read_from_its_begin
     stop(process)
     assert set(campaign.started().values()) == {1}
     assert topics.lag(f"chronicle.{campaign.queue}", campaign.queue) == 0
+
+
+def test_what_was_in_work_when_the_topic_was_made_anew_skips_nothing_of_the_new_one(
+    on_kafka: NewCampaign, chronicle: StartChronicle
+) -> None:
+    """D-5, K7: its offset is one of the old topic. The new one is empty still, so no record tells."""
+    campaign = on_kafka("swept", partitions=1)
+    topics = topics_of(campaign)
+    gate = campaign.folder / "gate"
+    gone = campaign.send(5, gate=str(gate))
+    process = campaign.consume(chronicle, *OPTIONS)
+    campaign.wait_started(5)
+    topics.delete(campaign.queue)
+    topics.make(campaign.queue, 1)
+    time.sleep(3)  # less than until the next look whether it is the same topic
+    gate.touch()
+    campaign.wait_ended(5)
+    stop(process)
+    assert len(process.lines("kafka.records_deleted")) == 1
+    assert len(process.lines("message.stale")) == 5
+    campaign.sent -= set(gone)
+    campaign.send(10)
+    assert campaign.consume(chronicle, *ONCE).wait() == 0
+    assert campaign.report().lost == []

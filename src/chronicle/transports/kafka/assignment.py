@@ -139,9 +139,14 @@ class Assignment:
                     del self._parts[part.number]
 
     def renew(self, part: Part) -> Part:
-        """The partition begins anew at lower offsets: what was known of it is about other records."""
+        """The partition begins anew at lower offsets: what was known of it is about other records.
+
+        What may be committed for it is its beginning, even before anything comes: the offset that is
+        committed would skip as many of the new records.
+        """
         self.remove((part,))
         fresh = Part(part.number)
+        fresh.ledger.reached(0)
         fresh.anew = True
         self.add((fresh,))
         return fresh

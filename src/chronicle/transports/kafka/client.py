@@ -185,11 +185,11 @@ class Client:
             offset = message.offset() or 0
             if part.newest is not None and offset > part.newest + 1:
                 self._look_for_gap(part, part.newest + 1)
+            elif part.newest is not None and offset <= part.newest and self._is_anew(part, message):
+                part = self._begin_anew(part)
             if error is not None:
                 part.newest = max(offset - 1, -1 if part.newest is None else part.newest)
             else:
-                if part.newest is not None and offset <= part.newest:
-                    part = self._begin_anew(part)
                 part.newest = offset
                 largest = max(largest, len(message))
             self.ready.append((part, message))
@@ -199,12 +199,23 @@ class Client:
 
     def _look_for_gap(self, part: Part, expected: int) -> None:
         """Offsets are missing: was something deleted before it was read? Gaps as such are no news (K2)."""
-        where = TopicPartition(self._topic, part.number)
-        bounds = self.consumer.get_watermark_offsets(where, cached=True)
-        gone = (bounds[0] if bounds else 0) - expected
+        gone = self._start(part) - expected
         if gone > 0:
             text = f"partition {part.number}: up to {many(gone, 'record was', 'records were')} deleted unread"
             self.reports.say(DELETED, logging.ERROR, text, partition=part.number, count=gone)
+
+    def _start(self, part: Part) -> int:
+        """Where the partition began when something was last fetched from it."""
+        bounds = self.consumer.get_watermark_offsets(TopicPartition(self._topic, part.number), cached=True)
+        return bounds[0] if bounds else 0
+
+    def _is_anew(self, part: Part, message: Message) -> bool:
+        """Whether offsets that go back are those of another log.
+
+        An end that is further back is that of a log without records. Otherwise a new leader does not know yet
+        how far the last one had come, and goes over the markers of transactions again.
+        """
+        return message.error() is None or (message.offset() or 0) <= self._start(part)
 
     def _begin_all_anew(self) -> None:
         """The topic was deleted and made anew, and nothing else tells: all of it is read."""
