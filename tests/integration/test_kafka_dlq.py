@@ -308,7 +308,7 @@ def test_what_cannot_be_remembered_is_told_and_seen_again(house: KafkaHouse, ope
     found = rest(reader)
     assert len(found) == everything
     reader.remove(found[1::2])
-    assert [notice.event for notice in reader.notices] == ["kafka.removal_forgotten"]
+    assert [notice.event for notice in reader.notices] == ["kafka.removal_forgotten", "kafka.removal_expires"]
     ((offset, metadata),) = house.topics.committed(group_of(house.dlq), house.dlq).values()
     reach = read(offset, metadata)[-1][1]
     assert reach > 20_000
@@ -317,6 +317,27 @@ def test_what_cannot_be_remembered_is_told_and_seen_again(house: KafkaHouse, ope
     # With the older ones gone there is room again.
     reader.remove(found[0:20_000:2])
     assert house.depth(house.dlq) == (everything - 20_000) // 2
+
+
+def test_the_brokers_forget_what_was_removed_and_are_reminded(house: KafkaHouse) -> None:
+    """K2: after `offsets.retention.minutes` without a commit; each removal is one for all partitions."""
+    for partition in range(3):
+        house.topics.publish(house.dlq, *map(action, range(3)), partition=partition)
+    reader = open_reader(Connector(house.url, house.dlq), Reading())
+    for partition in range(2):
+        reader.open(lambda: False)
+        reader.remove([one for one in rest(reader) if one.origin["partition"] == partition])
+    (told,) = [notice for notice in reader.notices if notice.event == "kafka.removal_expires"]
+    assert "7 days" in told.text
+    reader.open(lambda: False)
+    found = rest(reader)
+    with house.topics.admin() as admin:  # as when their time is over
+        admin.delete_consumer_groups([group_of(house.dlq)])[group_of(house.dlq)].result(30)
+    reader.remove(found[:1])
+    reader.close()
+    assert {
+        number: at for number, (at, _) in house.topics.committed(group_of(house.dlq), house.dlq).items()
+    } == {0: 3, 1: 3, 2: 1}
 
 
 def test_what_retention_deleted_is_not_waited_for(house: KafkaHouse) -> None:

@@ -39,6 +39,7 @@ from chronicle.transports.seam import Connector
 ANSWER_TIMEOUT: Final = 10.0  # seconds
 DOWN_TIMEOUT: Final = 1.0  # when no broker can be reached: whoever asks, asks again
 TURN: Final = 0.1  # seconds between two looks at what goes on beside a wait
+OFFSETS_KEPT: Final = "offsets.retention.minutes"
 UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 
@@ -140,6 +141,20 @@ class Admin:
                 continue  # it is a permission of its own, and what it says is only good to know
             found[resource.name] = {name: str(entry.value) for name, entry in entries.items()}
         return found
+
+    def offsets_kept(self) -> int | None:
+        """For how many minutes the brokers remember what was committed in a group without members.
+
+        None if this user may not know. Raises ChronicleError when there is no answer.
+        """
+        try:
+            cluster = self._answer(self._client.describe_cluster(request_timeout=self._patience))
+            one = ConfigResource(ResourceType.BROKER, str(cluster.nodes[0].id))
+            asked = self._client.describe_configs([one], request_timeout=self._patience)
+            kept = self._answer(asked[one])[OFFSETS_KEPT].value
+        except (KafkaException, LookupError):
+            return None
+        return int(kept) if str(kept).isdigit() else None
 
     def offsets(self, name: str, numbers: Iterable[int], where: OffsetSpec) -> dict[int, int]:
         """The offsets at this place of a topic's partitions. Raises ChronicleError."""

@@ -4,7 +4,8 @@ Rule 1: what waits is what the group has not settled: from its committed offset 
         beside it names (ledger.py), to the end at the opening. With --from it begins there, whatever the
         group has done, and nothing can be removed.
 Rule 2: a topic keeps its records. To remove one is to settle it for the group: before each commit what the
-        group has committed is read again and united with, so that settled records only become more.
+        group has committed is read again and united with, so that settled records only become more. Brokers
+        forget what a group without members committed long ago; so all that is known is committed again.
 Rule 3: a partition ends where its last record is, or where the broker says so: the last offsets may be
         markers of transactions.
 Rule 4: the order within a partition is kept. Between partitions the older record comes first, as far as
@@ -14,7 +15,6 @@ Rule 5: publishing to another topic and removing here are two steps, in this ord
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +27,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from chronicle.core.delivery import Delivery
 from chronicle.core.notice import Notice
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ChronicleError, ConnectionLost, SettingError
+from chronicle.transports.kafka import removals
 from chronicle.transports.kafka.address import address_of, consumer_config
 from chronicle.transports.kafka.admin import Admin
 from chronicle.transports.kafka.chatter import Chatter
@@ -37,7 +38,7 @@ from chronicle.transports.kafka.metadata import Position, read
 from chronicle.transports.kafka.offsets import Bounds, bounds_of, offsets_at
 from chronicle.transports.kafka.problems import Witness, built, error_in
 from chronicle.transports.kafka.records import NAME, delivery_of
-from chronicle.transports.seam import Closing, Connector, Outgoing, Reading
+from chronicle.transports.seam import Closing, Connector, Outgoing, Reading, never
 from chronicle.transports.waker import Waker
 
 TURN: Final = 0.1  # seconds between two looks whether somebody woke us
@@ -50,7 +51,7 @@ AHEAD: Final = 5000  # records that wait here for older ones of other partitions
 AHEAD_BYTES: Final = 16 * 1024 * 1024  # … and no larger than this together
 ROOMS: Final = (4000, 2000, 0)  # characters for the metadata: a broker takes 4095, or what it is told
 WAIT_FOR_END: Final = 100  # milliseconds
-FORGOTTEN: Final = "kafka.removal_forgotten"
+ANSWER: Final = 2.0  # seconds for what is only good to know
 
 
 class Read(NamedTuple):
@@ -92,6 +93,7 @@ class KafkaReader:
         self._consumer: Consumer | None = None
         self._group: GroupOffsets | None = None
         self._epoch = 0
+        self._told_how_long = False
         self._reset(())
 
     def _reset(self, parts: Iterable[Part]) -> None:
@@ -254,7 +256,7 @@ class KafkaReader:
         self._check_epoch(batch)
         if self._choices.start is not None:
             raise SettingError("what was read with --from cannot be removed", "leave --from out")
-        going: dict[int, list[int]] = {}
+        going: dict[int, list[int]] = {number: [] for number, part in self._parts.items() if part.known}
         for delivery in batch:
             going.setdefault(delivery.handle.partition, []).append(delivery.handle.offset)
         group = self._group = self._group or GroupOffsets(self._connector, self._choices.group, self.notices)
@@ -276,6 +278,7 @@ class KafkaReader:
         for number, position in positions.items():
             self._parts[number].known = position
         self._tell_forgotten(positions)
+        self._tell_how_long()
 
     def _settle(self, part: Part, committed: Position | None, removed: Sequence[int]) -> None:
         # What lies beyond the end is of a topic that was made anew, as at the opening.
@@ -319,11 +322,20 @@ class KafkaReader:
             forgotten += sum(offset >= reach for offset in self._parts[number].removed)
         if forgotten and not self._told:
             self._told = True
-            text = (
-                f"{self._connector.queue}: removed messages lie too far apart to be remembered one by one; "
-                "the newest of them will be seen again, unless all older ones are removed as well"
-            )
-            self.notices.append(Notice(FORGOTTEN, logging.WARNING, text, {"count": forgotten}))
+            self.notices.append(removals.forgotten(self._connector.queue, forgotten))
+
+    def _tell_how_long(self) -> None:
+        """Say once for how long the brokers remember what was removed, if they do not hide it."""
+        if self._told_how_long:
+            return
+        self._told_how_long = True
+        try:
+            with Admin(self._connector, never, ANSWER) as admin:
+                minutes = admin.offsets_kept()
+        except ChronicleError:
+            return
+        if minutes is not None:
+            self.notices.append(removals.expires(self._connector.queue, minutes))
 
     def move(self, batch: Sequence[tuple[Delivery, Outgoing]], queue: str) -> Sequence[Delivery]:
         del batch, queue
