@@ -91,6 +91,22 @@ def test_what_the_group_has_settled_is_not_copied(place: Place) -> None:
     assert place.topics.committed(place.group, place.topic) == committed
 
 
+def test_gaps_are_no_messages_that_somebody_holds(place: Place) -> None:
+    """K2: an aborted record, and the markers of transactions."""
+    own: dict[str, str | int | bool] = {"transactional.id": place.topic, "enable.idempotence": True}
+    with place.topics.producer(**own, **{"message.send.max.retries": 5}) as producer:
+        producer.init_transactions(30)
+        for end in (producer.commit_transaction, producer.abort_transaction):
+            producer.begin_transaction()
+            producer.produce(place.topic, b"one", partition=0)
+            producer.flush(30)
+            end(30)
+    said = place.try_to_capture("copy.jsonl")
+    assert said.code == 0
+    assert "1 message of" in said.out
+    assert said.err == ""
+
+
 @pytest.mark.parametrize(
     ("start", "first"),
     [

@@ -65,6 +65,7 @@ class Snapshot:
             while done < wanted and not self._stopping:
                 batch = reader.read(wanted - done, TURN)
                 if batch is None:
+                    wanted = min(wanted, reader.present)
                     break
                 self._file.write([to_record(delivery, max_body=self._readable) for delivery in batch])
                 done += len(batch)

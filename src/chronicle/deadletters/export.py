@@ -73,6 +73,7 @@ class Export:
             room = BATCH if self._limit is None else min(BATCH, self._limit - tally.moved)
             batch = self._letters.read(room, TURN) if room else None
             if batch is None:
+                tally.present = self._letters.present
                 break
             self._work_on(batch)
             advance(len(batch))

@@ -113,6 +113,7 @@ class Redrive:
                     continue
                 batch = self._letters.read(room, TURN)
                 if batch is None:
+                    self.tally.present = self._letters.present
                     break
                 self._work_on(batch)
                 advance(len(batch))

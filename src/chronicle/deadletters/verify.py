@@ -66,6 +66,7 @@ class VerifyTransport:
         self._max_body = max_body
         self._now = now
         self._taking = False
+        self._waiting = 0  # when this connection was made, at most
         self._left = 0  # may still be handed out on this connection
         self._held: set[Delivery] = set()  # handed out on this connection, and not settled
         self._settled = 0
@@ -89,7 +90,7 @@ class VerifyTransport:
             return None
         if not self._reader.moves:
             self._publisher = self._opened.enter_context(self._make_publisher())
-        waiting = self._reader.present
+        waiting = self._waiting = self._reader.present
         if self.present is None:
             self.present = waiting
         self._left, self._taking, self.others = self.present - self._settled, True, 0
@@ -104,6 +105,8 @@ class VerifyTransport:
         batch = self._reader.read(wanted, timeout)
         if batch is None:
             self._taking = False
+            assert self.present is not None
+            self.present -= self._waiting - self._reader.present
             return ()
         self._left -= len(batch)
         meant = [delivery for delivery in batch if self._is_meant(delivery)]

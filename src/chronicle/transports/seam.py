@@ -289,7 +289,8 @@ class Reader(Protocol):
 
     transport: str  # the broker's kind, for the log
     notices: deque[Notice]  # what it did beside reading; whoever uses it tells them
-    present: int  # how many there were at the start, at most: `read` says when that was all
+    # How many there were at the start, at most: `read` says when that was all, and may have found fewer.
+    present: int
     moves: bool  # `move` works; otherwise publish, wait for the confirmation, and remove
 
     @property

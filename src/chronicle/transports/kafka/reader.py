@@ -102,6 +102,7 @@ class KafkaReader:
         self._heads: list[tuple[int, int]] = []  # by timestamp, the partitions of which a record waits
         self._ahead = 0  # records that wait …
         self._ahead_bytes = 0  # … and their size
+        self._came = 0  # were handed out
         self._at_once = FIRST
         self._quiet = 0.0
         self._done = not self._parts
@@ -166,6 +167,7 @@ class KafkaReader:
         while not (batch := self._take(room)):
             if not self._missing:
                 self._done = True
+                self.present = self._came  # the other offsets were gaps
                 return None
             if late or self._waker.wait(0.0):
                 return ()
@@ -191,6 +193,7 @@ class KafkaReader:
             delivery = delivery_of(message, self._connector.queue)
             delivery.handle = Read(self._epoch, part.number, message.offset() or 0)
             batch.append(delivery)
+        self._came += len(batch)
         return batch
 
     def _put_up(self, part: Part) -> None:
