@@ -55,7 +55,8 @@ def test_both_topics_are_made_once(kafka: Kafka) -> None:
     assert declared(kafka.url, topic, partitions=4) == [Done.MADE, Done.MADE]
     assert len(topics.leaders(topic)) == len(topics.leaders(f"{topic}.dlq")) == 4
     main, letters = settings(topics, topic), settings(topics, f"{topic}.dlq")
-    assert letters["retention.ms"] == "-1"
+    assert letters["retention.ms"] == letters["retention.bytes"] == "-1"
+    assert letters["cleanup.policy"] == "delete"
     assert int(letters["max.message.bytes"]) > int(main["max.message.bytes"])
     assert declared(kafka.url, topic, partitions=4) == [Done.THERE, Done.THERE]
     assert declared(kafka.url, topic) == [Done.THERE, Done.THERE]
@@ -164,8 +165,19 @@ def test_Z14_what_a_consumer_must_be_allowed(guarded: KafkaServer) -> None:
 def test_a_dead_letter_topic_that_may_lose_letters_is_told(kafka: Kafka) -> None:
     topics = kafka.server.topics
     topic = topics.make(topics.name())
-    topics.make(f"{topic}.dlq", 1, retention_ms=86_400_000, max_message_bytes=1000)
-    assert checked(kafka.url, topic) == ((0, 1, 2), [EXPIRE, SMALL])
+    topics.make(f"{topic}.dlq", 1, retention_ms=86_400_000, retention_bytes=1_000_000, max_message_bytes=1000)
+    assert checked(kafka.url, topic) == ((0, 1, 2), [EXPIRE, EXPIRE, SMALL])
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_K5_a_dead_letter_topic_that_would_lose_letters_is_refused(kafka: Kafka, policy: str) -> None:
+    """A letter would take those before it with its key along, after the brokers had confirmed them."""
+    topics = kafka.server.topics
+    topic = topics.make(topics.name())
+    topics.make(f"{topic}.dlq", 1, retention_ms=-1, cleanup_policy=policy)
+    with pytest.raises(BrokerRefused, match="is compacted") as refused:
+        checked(kafka.url, topic)
+    assert refused.value.remedy == "set its cleanup.policy to delete"
 
 
 HOARDER = """

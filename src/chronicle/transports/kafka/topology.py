@@ -5,7 +5,8 @@ Rule 1: nothing is ever changed or deleted. Both topics are looked at before the
 Rule 2: the dead-letter topic has as many partitions as the topic, keeps its records for ever, and takes
         slightly larger ones: a dead letter is the record and what is said about its death.
 Rule 3 (K5): a consumer does not start unless both exist and this user may use them and the group; otherwise
-        the first failure would show that there is no place for it.
+        the first failure would show that there is no place for it. Nor if the second is known to be
+        compacted: it would lose letters that the brokers have confirmed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from chronicle.transports.seam import Connector, never
 
 LARGEST: Final = "max.message.bytes"
 RETENTION: Final = "retention.ms"
+RETENTION_BYTES: Final = "retention.bytes"
+POLICY: Final = "cleanup.policy"
 FOR_EVER: Final = "-1"
+KEPT: Final = {RETENTION: FOR_EVER, RETENTION_BYTES: FOR_EVER, POLICY: "delete"}  # of dead letters
 HEADERS_ROOM: Final = 16 * 1024  # bytes, more than chronicle's headers ever have
 APPEARS: Final = 10.0  # seconds until all brokers know a new topic
 EXPIRE: Final = "kafka.dead_letters_expire"
@@ -40,7 +44,7 @@ def planned(connector: Connector) -> tuple[Step, ...]:
     choices = choices_of(connector.choices, connector.queue)
     asked = {"partitions": choices.partitions, "replication": choices.replication}
     shape = {name: number for name, number in asked.items() if number is not None}
-    kept = {"partitions": f"as {connector.queue}", **shape, RETENTION: FOR_EVER}
+    kept = {"partitions": f"as {connector.queue}", **shape, **KEPT}
     return (
         Queue(connector.queue, shape, durable=None),
         Queue(dead_letter_topic(connector.queue), kept, durable=None),
@@ -66,7 +70,7 @@ def make_topics(connector: Connector, stopping: Callable[[], bool] = never) -> t
         if dead_letters not in there:
             topic = _appeared(admin, queue, stopping)
             limit = admin.settings((queue,)).get(queue, {}).get(LARGEST, "")
-            config = {RETENTION: FOR_EVER}
+            config = dict(KEPT)
             if limit.isdigit():
                 config[LARGEST] = str(min(int(limit) + HEADERS_ROOM, 2**31 - 1))
             made_letters = admin.create(dead_letters, len(topic.partitions), choices.replication, config)
@@ -98,7 +102,14 @@ def check_topics(connector: Connector, stopping: Callable[[], bool], notices: de
             )
         _check_right(where, there[dead_letters], AclOperation.WRITE, "write to")
         admin.check_group(choices_of(connector.choices, queue).group)
-        notices.extend(_doubts(queue, dead_letters, admin.settings((queue, dead_letters))))
+        settings = admin.settings((queue, dead_letters))
+        if "compact" in settings.get(dead_letters, {}).get(POLICY, ""):
+            raise BrokerRefused(
+                f"{where}: the topic {dead_letters!r} is compacted ({POLICY}): a dead letter would delete "
+                "those before it that have its key, and one without a key would not be taken",
+                f"set its {POLICY} to delete",
+            )
+        notices.extend(_doubts(queue, dead_letters, settings))
     return there[queue]
 
 
@@ -135,12 +146,10 @@ def _conflicts(there: Mapping[str, Topic], queue: str, choices: Choices) -> Iter
 
 def _doubts(queue: str, dead_letters: str, settings: Mapping[str, Mapping[str, str]]) -> Iterator[Notice]:
     kept = settings.get(dead_letters, {})
-    if kept.get(RETENTION, FOR_EVER) != FOR_EVER:
-        yield Notice(
-            EXPIRE,
-            logging.WARNING,
-            f"the topic {dead_letters} deletes dead letters after {kept[RETENTION]} ms ({RETENTION})",
-        )
+    for name, bound in ((RETENTION, "after {} ms"), (RETENTION_BYTES, "when a partition has {} bytes")):
+        if (limit := kept.get(name, FOR_EVER)) != FOR_EVER:
+            text = f"the topic {dead_letters} deletes dead letters {bound.format(limit)} ({name})"
+            yield Notice(EXPIRE, logging.WARNING, text)
     largest, room = settings.get(queue, {}).get(LARGEST, ""), kept.get(LARGEST, "")
     if largest.isdigit() and room.isdigit() and int(room) < int(largest):
         yield Notice(

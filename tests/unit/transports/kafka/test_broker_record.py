@@ -52,7 +52,8 @@ def test_the_plan_is_two_topics() -> None:
     """K5: with the dead-letter topic, which forgets nothing."""
     main, letters = BROKER.plan(Connector("kafka://box", "orders", choices={"partitions": 6}))
     assert main == Queue("orders", {"partitions": 6}, durable=None)
-    assert letters == Queue("orders.dlq", {"partitions": 6, "retention.ms": "-1"}, durable=None)
+    kept = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+    assert letters == Queue("orders.dlq", {"partitions": 6, **kept}, durable=None)
     _, letters = BROKER.plan(Connector("kafka://box", "orders"))
     assert letters.arguments["partitions"] == "as orders"  # type: ignore[union-attr]
 
