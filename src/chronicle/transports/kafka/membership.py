@@ -56,7 +56,7 @@ class Membership:
         self._reports = reports
         self._trouble = trouble
         self._one_by_one = _is_one_by_one(config)
-        self._grace = min(GRACE, float(config.get("max.poll.interval.ms", POLL_INTERVAL)) / 2000)
+        self._grace = min(GRACE, _number(config.get("max.poll.interval.ms", POLL_INTERVAL)) / 2000)
 
     def join(self, consumer: Consumer, topic: str) -> None:
         consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
@@ -131,6 +131,12 @@ def _placed(committed: TopicPartition) -> tuple[Part, TopicPartition]:
     if offset < 0:
         return Part(number), TopicPartition(topic, number, OFFSET_BEGINNING)
     return Part(number, offset, committed.metadata or ""), TopicPartition(topic, number, offset)
+
+
+def _number(setting: object) -> int:
+    """A setting that librdkafka has taken; it reads numbers as C does, 0x493e0 and 01117740 among them."""
+    text = str(setting)
+    return int(text, 8 if text.startswith("0") and text.isdecimal() else 0)
 
 
 def _is_one_by_one(config: Mapping[str, Any]) -> bool:
