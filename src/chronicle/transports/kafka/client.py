@@ -307,6 +307,10 @@ class Client:
         with suppress(Exception):  # what it could not commit is counted, and told by whoever closes
             self._commits.await_answer(self.consumer)
             self._commits.now(self.consumer, self._assignment.parts())
+            # What was committed may be of another topic than what was read; nobody could tell later.
+            if self.failed is None and self.away_since is None and self._identity.look():
+                self._begin_all_anew()
+                self._commits.now(self.consumer, self._assignment.parts())
             self.consumer.close()
         self._letters.close()
         self._identity.close()

@@ -33,6 +33,10 @@ class Identity:
         if now < self._due:
             return False
         self._due = now + EVERY
+        return self.look()
+
+    def look(self) -> bool:
+        """Whether it is another topic than at the last look."""
         if self._admin is None:
             self._admin = Admin(self._connector, never, PATIENCE)
         try:
