@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import threading
 import time
 from typing import Any
@@ -152,6 +153,26 @@ def complains(message: Any, delivery: Delivery) -> bool:
     thread.start()
     thread.join()
     return False
+
+
+def forks(message: Any, delivery: Delivery) -> bool:
+    """Forgets to end the process that it forks, which is content at once; fails itself some time later."""
+    _note(message, delivery)
+    child = os.fork()
+    if not child:
+        return True
+    deadline = time.monotonic() + 3
+    while not os.waitpid(child, os.WNOHANG)[0]:
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            break
+        time.sleep(0.05)
+    return False
+
+
+async def async_forks(message: Any, delivery: Delivery) -> bool:
+    return forks(message, delivery)
 
 
 def quotes_the_url(message: Any, delivery: Delivery) -> bool:

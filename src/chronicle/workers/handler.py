@@ -4,10 +4,13 @@ Rule 1: whatever happens in here ends in exactly one settlement. Only an error t
         words escapes into the worker, which ends the run.
 Rule 2: only True and False count, by identity; 1, None and numpy's booleans are fatal (X3).
 Rule 3: what a syncer says about a message (an exception's text, a reason) is masked before it is passed on.
+Rule 4: a process that the syncer has forked never comes back from the call: it would settle the message, on
+        the connection it shares with this process, which is still working on it.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
@@ -47,6 +50,7 @@ class Handler:
         self._policy = policy
         self._call = call
         self._takes_delivery = takes_delivery
+        self._process = os.getpid()
 
     def run(self, delivery: Delivery) -> Settlement:
         """Handle a delivery with a syncer that is a plain function."""
@@ -62,6 +66,8 @@ class Handler:
                 outcome = judge(self._call(prepared.message))
         except BaseException as error:
             outcome = self.raised(error, prepared.message, delivery)
+        if os.getpid() != self._process:
+            os._exit(1)  # what a process ends with whose exception nobody caught
         end(ticket)
         return self.settlement(delivery, outcome, started, prepared)
 
@@ -79,6 +85,8 @@ class Handler:
                 outcome = judge(await self._call(prepared.message))
         except BaseException as error:
             outcome = self.raised(error, prepared.message, delivery)
+        if os.getpid() != self._process:
+            os._exit(1)  # what a process ends with whose exception nobody caught
         end(ticket)
         return self.settlement(delivery, outcome, started, prepared)
 
