@@ -88,6 +88,16 @@ def test_what_is_unfinished_at_the_deadline_goes_back_by_name(
     assert (report.lost, report.queued) == ([], (2,))
 
 
+def test_a_drain_without_any_time_loses_no_connection(campaign: Campaign, chronicle: StartChronicle) -> None:
+    """D-11: the patience is for syncers. The broker is heard out, and what was settled is settled."""
+    campaign.send(SENT)
+    process = campaign.consume(chronicle, "--until-empty", "--drain-timeout", "0s")
+    assert process.wait() == 0
+    assert not process.lines("connection.lost")
+    assert process.lines("consumer.stopped")[0]["reconnects"] == 0
+    assert campaign.report().handled == set(range(SENT))
+
+
 @pytest.mark.parametrize("syncer", ["sync", "tasked"])
 def test_what_a_connection_lost_in_the_drain_takes_back_is_named_too(
     on_rabbit: NewCampaign, chronicle: StartChronicle, syncer: str

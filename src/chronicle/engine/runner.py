@@ -312,7 +312,8 @@ class Runner:
                 self._begin_drain(reason, now)
             elif reason:
                 self._shutdown.ask(reason)
-            return
+            if not self._shutdown.is_late(now):  # a drain may have no time at all: then nothing begins in it
+                return
         if self._intake.braked:  # nobody knows for how long
             self._leave(self._intake.discard())
         if not self._holdings and (self._watch.quiet or not self._intake.room):

@@ -89,6 +89,23 @@ class TestDrain:
         ending = running.stop()
         assert (ending.code, ending.stuck) == (Exit.DONE, False)
 
+    def test_D_11_a_drain_without_any_time_begins_nothing(self) -> None:
+        """What the broker sends before it hears of the stop would be left in the middle of its work."""
+
+        class Pushing(ScriptedTransport):
+            def stop(self, patience: float) -> None:
+                super().stop(patience)
+                self._stopped = False
+                self.publish(b"second")
+
+        gate, transport = Gate(), Pushing(b"first")
+        lifecycle = Lifecycle(drain_timeout=0)
+        running = Running(gate.sync, transport, concurrency=8, prefetch=8, lifecycle=lifecycle)
+        running.wait_for(lambda: gate.started, "the first")
+        ending = running.stop("SIGTERM")
+        gate.free.set()
+        assert (ending.code, transport.delivered) == (Exit.RETURNED, 1)
+
     def test_R_000_25_a_connection_lost_during_the_drain(self) -> None:
         """Nothing can be settled any more; the syncers may finish what they do in the world outside."""
         gate = Gate()

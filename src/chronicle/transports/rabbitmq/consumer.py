@@ -358,7 +358,9 @@ class RabbitTransport:
         self._look_for_the_end()
         if self._courier is not None:
             self._courier.hurry()
-        session.ask(windows.stop, min(patience, ANSWER_TIMEOUT), heed=False)
+        # Patience is for syncers: without any, the broker's answer would pass for a lost connection.
+        patience = min(max(patience, CLOSE_TIMEOUT), ANSWER_TIMEOUT)
+        session.ask(windows.stop, patience, heed=False)
         self.machine.fire(RabbitEvent.CANCEL_OK)
 
     def close(self, why: Closing = Closing.SETTLED) -> None:
