@@ -57,6 +57,9 @@ chronicle COMMAND --help
 
 
 LINGER: Final = 2.0  # seconds
+WAITS: Final = (
+    "done, and waiting for threads or processes that the syncer has started and not ended; a signal ends it"
+)
 COMPLETING: Final = "_CHRONICLE_COMPLETE"  # set by the script of a shell, or by whoever wants that script
 INTERRUPTED: Final = 4  # as engine.job.Exit.RETURNED; the help should not pay for importing that
 
@@ -143,8 +146,7 @@ def main() -> None:
         code = run(sys.argv[1:])
         heed_no_signal()
     heed_no_signal()  # there is nothing left to stop in good order
-    if code:
-        _do_not_linger(code)
+    _do_not_linger(code)
     sys.exit(code)
 
 
@@ -164,10 +166,13 @@ def _fill_closed_streams() -> None:
 
 
 def _do_not_linger(code: int) -> None:
-    """Make sure a failed process exits (D-17): Python waits for threads a syncer's module left behind."""
-    end = threading.Timer(LINGER, os._exit, (code,))
-    end.daemon = True
-    end.start()
+    """Python waits for threads and processes that a syncer's module left behind.
+
+    A failed process exits all the same (D-17); one that is done lets them finish, and says why it is there.
+    """
+    late = threading.Timer(LINGER, lambda: os._exit(code) if code else report.note(WAITS))
+    late.daemon = True
+    late.start()
 
 
 def run(args: Sequence[str]) -> int:

@@ -120,6 +120,28 @@ def test_a_second_signal_ends_it_at_once() -> None:
         assert process.wait(30) == 130
 
 
+POOL = """
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
+def leaves_work(message):
+    ThreadPoolExecutor().submit(sleep, 600)
+    return True
+"""
+
+
+def test_a_run_that_waits_for_what_its_syncer_left_running_says_so(
+    folder: Path, chronicle: StartChronicle
+) -> None:
+    """D-17: Python does not end before such work does, and nobody would know why; a signal ends it."""
+    (folder / "pool.py").write_text(POOL)
+    (folder / "one.json").write_text("{}")
+    arguments = ("replay", "--syncer", "pool.py:leaves_work", "--schema", "json", "one.json")
+    process = chronicle(*arguments, cwd=folder)
+    assert process.wait_for_line("command.note")["text"].startswith("done, and waiting for threads")
+    process.signal(signal.SIGTERM)
+    assert process.wait(30) == -signal.SIGTERM
+
+
 def version(changed: str) -> tuple[int, str]:
     """How `chronicle --version` ends, and what it says on stderr, with this done beforehand."""
     imports = "import atexit, os, sys, chronicle_cli.main as m"
