@@ -197,13 +197,14 @@ def run(args: Sequence[str]) -> int:
     except BrokenPipeError:
         _give_up_stdout()  # the reader is gone
         return 1
-    except OSError as error:
-        if error.errno in (EMFILE, ENFILE):
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE):
             return _out_of_files(error)
         if not _while_printing(error):
             return _broken(error)
         _give_up_stdout()
-        report.problem(f"standard output cannot be written: {error.strerror or type(error).__name__}")
+        why = "it is closed" if isinstance(error, ValueError) else error.strerror or type(error).__name__
+        report.problem(f"standard output cannot be written: {why}")
         return 1
     except Exception as error:
         return _broken(error)
@@ -215,10 +216,11 @@ def _choose_words(args: Sequence[str]) -> None:
 
 
 def _flush() -> None:
-    sys.stdout.flush()
+    if not sys.stdout.closed:  # by a syncer: `with sys.stdout as file`
+        sys.stdout.flush()
 
 
-def _while_printing(error: OSError) -> bool:
+def _while_printing(error: BaseException) -> bool:
     """Whether it was standard output that failed: the error itself does not name the file."""
     printing = (click.echo.__code__, _flush.__code__)
     return any(frame.f_code in printing for frame, _ in walk_tb(error.__traceback__))

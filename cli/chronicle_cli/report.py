@@ -59,7 +59,7 @@ def done(line: str) -> None:
     """What a command has done, on stdout; if that cannot be written, on stderr: it was done all the same."""
     try:
         say(line)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a syncer has closed it
         note(line)
         raise
 

@@ -309,6 +309,16 @@ def test_closed_streams_are_no_problem(folder: Path, closed: str) -> None:
     assert (folder / "chronicle.db").read_bytes().startswith(b"SQLite format 3")
 
 
+def test_a_standard_output_that_the_syncer_has_closed(folder: Path) -> None:
+    """X6: `with sys.stdout as file` is no defect of chronicle's, and what is done is done."""
+    (folder / "s.py").write_text("import sys\ndef sync(message):\n    sys.stdout.close()\n    return True\n")
+    syncer = ("--schema", "json", "--syncer", "s.py:sync")
+    assert run("publish", "--queue", "q", "m.json", cwd=folder).code == 0
+    assert run("consume", "--queue", "q", *syncer, "--until-empty", cwd=folder).code == 0
+    said = run("replay", *syncer, "m.json", cwd=folder)
+    assert (said.code, said.problems) == (1, ["chronicle: standard output cannot be written: it is closed"])
+
+
 @pytest.mark.parametrize("args", [[], ["dlq"], ["keys"]])
 def test_without_a_command_the_help_is_shown_as_it_is(folder: Path, args: list[str]) -> None:
     """X6: exit 2, and the same lines as with --help."""
