@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from chronicle.core.outcome import Action, Failed, Synced, Verdict
+from chronicle.core.policy import ACKED
 from chronicle.core.queues import dead_letter_queue, retry_queue_name
+from chronicle.core.settlement import Fate, Settlement
 from chronicle.core.topology import retry_queue
+from chronicle.errors import ConnectionLost
+from chronicle.transports.rabbitmq import courier, parameters
+from chronicle.transports.rabbitmq.consumer import RabbitTransport
+from chronicle.transports.seam import Closing, Connector
 from support.checker import Campaign, NewCampaign, wait_for_lines
 from support.fixtures import Broker, StartChronicle
 from support.process import ChronicleProcess
@@ -209,3 +217,47 @@ def test_under_a_memory_alarm_retries_wait_and_acks_go_on(
     assert campaign.started()[bad] == 3
     process.signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 0
+
+
+@pytest.fixture
+def hurried(node: RabbitNode, monkeypatch: pytest.MonkeyPatch) -> Iterator[RabbitTransport]:
+    """A consumer beside its courier, turned by the test; an alarm may hold up a copy for a second."""
+    for module in (parameters, courier):
+        monkeypatch.setattr(module, "BLOCKED_TIMEOUT", 1.0)
+    queue = node.queues.declare(node.queues.name("alarm"))
+    node.queues.declare(dead_letter_queue(queue))
+    node.queues.publish(queue, b"one")
+    transport = RabbitTransport(Connector(node.url, queue, 10))
+    transport.open(lambda: False)
+    yield transport
+    transport.close()
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["opened before", "opened in it"])
+def test_an_alarm_may_last_as_long_as_nothing_is_to_be_published(
+    node: RabbitNode, hurried: RabbitTransport, before: bool
+) -> None:
+    """F10, RB6: consuming goes on; an idle courier's connection is worth no redelivery."""
+    with node.memory_alarm():
+        if not before:
+            hurried.close(Closing.LOST)
+            hurried.open(lambda: False)
+        end = time.monotonic() + 3.0
+        while time.monotonic() < end:
+            hurried.receive(0, 0.1)
+    (delivery,) = wait_for(lambda: hurried.receive(1, 0.1), PATIENCE, "the message", every=0)
+    (acked,) = hurried.settle([Settlement(delivery, Synced(), ACKED)])
+    assert acked.fate is Fate.DONE
+
+
+def test_in_an_alarm_a_copy_waits_for_a_time(node: RabbitNode, hurried: RabbitTransport) -> None:
+    """F10, RB6: bounded, from when it was published; the proof that was held up before it counts nothing."""
+    (delivery,) = wait_for(lambda: hurried.receive(1, 0.1), PATIENCE, "the message", every=0)
+    with node.memory_alarm():
+        time.sleep(2.0)
+        began = time.monotonic()
+        dead = Verdict(Action.DEAD_LETTER, "no")
+        assert not hurried.settle([Settlement(delivery, Failed(), dead)])
+        with pytest.raises(ConnectionLost, match=r"accepted no messages.*alarm"):
+            wait_for(lambda: hurried.receive(0, 0.1), PATIENCE, "the loss", every=0)
+        assert time.monotonic() - began > 0.9

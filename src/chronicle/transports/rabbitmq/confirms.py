@@ -17,6 +17,7 @@ from pika import spec
 T = TypeVar("T")
 
 CONFIRM_TIMEOUT: Final = 90.0  # longer than the blocked notice may last
+NO_TIME: Final = float("inf")  # of what nobody waits for
 NOT_TAKEN: Final = "the broker did not accept it: the queue is full or in trouble"
 
 
@@ -63,10 +64,11 @@ class Confirms(Generic[T]):
         self._open.clear()
         return given_up
 
-    def overdue(self, now: float) -> bool:
-        """Whether the oldest has waited too long for any answer."""
+    def overdue(self, now: float, limit: float = CONFIRM_TIMEOUT) -> bool:
+        """Whether the oldest has waited too long for any answer; one of no time may wait for ever."""
         for publish in self._open.values():
-            return now - publish.at > CONFIRM_TIMEOUT
+            if publish.at != NO_TIME:
+                return now - publish.at > limit
         return False
 
 

@@ -3,7 +3,8 @@
 Rule 1 (RB7): every message is mandatory, persistent and confirmed. It has arrived when the broker has
         confirmed it and did not return it; only then may the original be acknowledged.
 Rule 2 (RB6): it has a connection of its own, on the consumer's poller. An alarm stops only what is published;
-        acknowledgements go on. The wait is bounded by the blocked notice, heartbeats and a limit of ours.
+        acknowledgements go on, and as long as nothing is to be published, an alarm may last. What is
+        published waits for a minute in an alarm, else for a limit of ours; heartbeats bound both.
 Rule 3: a message that was returned, or that the broker refused, is published again after a growing delay;
         the original stays unacknowledged, and no other message waits for it. A lost connection, or no answer
         at all, ends the whole transport: every unconfirmed message is delivered again. A message may arrive
@@ -42,9 +43,17 @@ from chronicle.transports.rabbitmq.codec.deaths import NAME as DEATHS
 from chronicle.transports.rabbitmq.codec.deaths import can_be_dead_lettered
 from chronicle.transports.rabbitmq.codec.decode import Unreadable
 from chronicle.transports.rabbitmq.codec.encode import fits_frame, relabelled
-from chronicle.transports.rabbitmq.confirms import CONFIRM_TIMEOUT, Confirms
+from chronicle.transports.rabbitmq.confirms import CONFIRM_TIMEOUT, NO_TIME, Confirms
 from chronicle.transports.rabbitmq.connection import Encoded
-from chronicle.transports.rabbitmq.parameters import Oversize, connection_parameters, oversize, place, reason
+from chronicle.transports.rabbitmq.parameters import (
+    BLOCKED,
+    BLOCKED_TIMEOUT,
+    Oversize,
+    connection_parameters,
+    oversize,
+    place,
+    reason,
+)
 from chronicle.transports.rabbitmq.session import ANSWER_TIMEOUT, Session
 from chronicle.transports.seam import Connector
 
@@ -98,7 +107,8 @@ class Courier:
         self.proven = False  # the broker has taken something
         self._denied: MayNotPublish | None = None
         self._gone = False  # nobody wants it any more
-        self._blocked = False
+        self._blocked = False  # by an alarm, now
+        self._proving = False  # somebody waits for the proof
         self._under_way: Confirms[Copy | None] = Confirms()  # None: the proof
         self._later: list[tuple[float, int, Copy]] = []  # refused, and due again
         self._order = count()
@@ -107,7 +117,7 @@ class Courier:
         self._largest = float("inf")  # bytes of a body; known once the broker has refused one
         self._channel: Channel | None = None
         self._channel_due = 0.0  # when it must be open again
-        parameters = connection_parameters(connector, name=f"{connector.tag} courier")
+        parameters = connection_parameters(connector, name=f"{connector.tag} courier", patient=True)
         self._connection = session.start(parameters, self._ended)
 
     # --- opening ------------------------------------------------------------------------------------
@@ -119,6 +129,7 @@ class Courier:
         """
         self._session.log_in(self._connection)
         self._connection.add_on_connection_blocked_callback(self._on_blocked)
+        self._connection.add_on_connection_unblocked_callback(self._on_unblocked)
         queue, delays = self._connector.queue, self._connector.retry_delays
         names = [retry_queue_name(queue, delay) for delay in delays]
         there = [self._look_for(name) for name in names]
@@ -173,8 +184,10 @@ class Courier:
 
         During an alarm the answer is delayed, and consuming does not wait for it.
         """
+        self._proving = True
         self._publish(None, NOWHERE, b"", Encoded(b"\0\0"))
         self._session.wait(lambda: self.proven or self._blocked or self._denied is not None, ANSWER_TIMEOUT)
+        self._proving = False
         if self._denied is not None:
             raise self._denied
 
@@ -235,8 +248,9 @@ class Courier:
         if self._channel is not None and not self._under_way and not self._later:
             return
         now = monotonic()
-        if self._under_way.overdue(now):
-            self._session.ended(ConnectionLost(self._said(f"no confirmation for {CONFIRM_TIMEOUT:.0f}s")))
+        if self._under_way.overdue(now, BLOCKED_TIMEOUT if self._blocked else CONFIRM_TIMEOUT):
+            why = BLOCKED if self._blocked else f"no confirmation for {CONFIRM_TIMEOUT:.0f}s"
+            self._session.ended(ConnectionLost(self._said(why)))
         if self._channel is None:
             if now > self._channel_due:
                 self._session.ended(ConnectionLost(self._said(f"no channel for {ANSWER_TIMEOUT:.0f}s")))
@@ -264,7 +278,7 @@ class Courier:
 
     def _publish(self, copy: Copy | None, target: str, body: bytes, properties: Encoded) -> None:
         assert self._channel is not None
-        self._under_way.published(copy, target, monotonic())
+        self._under_way.published(copy, target, NO_TIME if copy is None else monotonic())
         try:
             self._channel.basic_publish("", target, body, properties, mandatory=True)
         except exceptions.AMQPError as error:  # it is closing; the reason is here or on its way
@@ -304,6 +318,9 @@ class Courier:
     def _on_blocked(self, _connection: object, _frame: object) -> None:
         self._blocked = True
 
+    def _on_unblocked(self, _connection: object, _frame: object) -> None:
+        self._blocked = False
+
     def _on_closed(self, _channel: Channel, error: BaseException) -> None:
         if isinstance(error, exceptions.ChannelClosedByClient):
             return
@@ -313,7 +330,7 @@ class Courier:
                 f"{self._place}: this user may not publish to the default exchange, which {use} needs",
                 "give it permission to write to amq.default",
             )
-            if self.proven or self._blocked:  # nobody waits for it any more
+            if not self._proving:
                 self._session.ended(self._denied)
             return
         too_large = oversize(error)

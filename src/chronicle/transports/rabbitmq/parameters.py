@@ -22,6 +22,7 @@ from chronicle.transports.seam import Connector
 from chronicle.transports.tls import certificate_refused, tls_context, tls_refused
 
 BLOCKED_TIMEOUT: Final = 60.0
+BLOCKED: Final = f"the broker accepted no messages for {BLOCKED_TIMEOUT:.0f}s (memory or disk alarm)"
 TLS_PORT: Final = "amqps is usually on 5671"
 # A 406 that says this ends a channel, not the right to consume: the runner connects again (RB2, RB15).
 PASSING: Final = ("timed out", "timeout", "unknown delivery tag")
@@ -33,9 +34,9 @@ OVERSIZE: Final = re.compile(
 
 
 def connection_parameters(
-    connector: Connector, *, name: str, heartbeat: int = 10
+    connector: Connector, *, name: str, heartbeat: int = 10, patient: bool = False
 ) -> pika.ConnectionParameters:
-    """How to connect once; retrying is up to the caller."""
+    """How to connect once; retrying is up to the caller. An alarm may stop one that is `patient` for long."""
     address = address_of(connector.url, connector.extras)
     context = tls_context(connector.tls) if address.tls else None
     return pika.ConnectionParameters(
@@ -48,7 +49,7 @@ def connection_parameters(
         connection_attempts=1,
         socket_timeout=address.timeout,
         stack_timeout=address.timeout * 1.5,
-        blocked_connection_timeout=BLOCKED_TIMEOUT,
+        blocked_connection_timeout=None if patient else BLOCKED_TIMEOUT,
         client_properties={"connection_name": name, "product": "chronicle"},
     )
 
@@ -99,7 +100,7 @@ def reason(error: BaseException) -> str:
         if isinstance(cause, exceptions.ConnectionClosed | exceptions.ChannelClosed):
             return f"the broker said {cause.reply_code} {cause.reply_text}"
         if isinstance(cause, exceptions.ConnectionBlockedTimeout):
-            return f"the broker accepted no messages for {BLOCKED_TIMEOUT:.0f}s (memory or disk alarm)"
+            return BLOCKED
         if isinstance(cause, exceptions.AMQPHeartbeatTimeout):
             return "the broker missed its heartbeats"
         if isinstance(cause, OSError) and cause.strerror:
