@@ -240,6 +240,24 @@ def test_a_port_that_speaks_no_tls_is_refused(stage: Stage) -> None:
         assert_refused(stage.start("yes", env={"CHRONICLE_URL": url}), "there is no TLS on that port")
 
 
+@pytest.mark.parametrize("scheme", ["amqps", "rediss"])
+def test_a_port_that_hangs_up_on_tls_is_told_in_words(stage: Stage, scheme: str) -> None:
+    """D-9: a load balancer without a broker behind it. OpenSSL's own text ends in a line of its source."""
+
+    class HangsUp(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), HangsUp) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"{scheme}://guest:{ENCODED}@127.0.0.1:{server.server_address[1]}/"
+        process = stage.start("yes", "--startup-timeout", "1s", env={"CHRONICLE_URL": url})
+        assert process.wait(PATIENCE) == 3
+        server.shutdown()
+    assert "TLS failed: unexpected eof while reading; given up" in stopped(process)["text"]
+    assert_no_secret(process)
+
+
 def over_tls(stage: Stage, url: str, ca: Path | None, who: Pair | None) -> ChronicleProcess:
     options = ["--tls-ca", str(ca)] if ca else []
     options += ["--tls-cert", str(who.cert), "--tls-key", str(who.key)] if who else []

@@ -92,3 +92,11 @@ def tls_refused(text: str, where: str, usual_port: str) -> BrokerRefused | None:
             "check --tls-cert and --tls-key against the authority the broker trusts",
         )
     return None
+
+
+def in_words(error: OSError) -> str:
+    """What the system calls an error, or OpenSSL, whose own text is code; empty if it has no name."""
+    name: str | None = getattr(error, "reason", None) if isinstance(error, ssl.SSLError) else None
+    if name:  # an error that was not made by OpenSSL has none
+        return f"TLS failed: {name.replace('_', ' ').lower()}"
+    return (error.strerror or "").lower()

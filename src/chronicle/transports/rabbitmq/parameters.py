@@ -19,7 +19,7 @@ from chronicle.core.frozen import frozen
 from chronicle.errors import BrokerRefused, NoSuchQueue, NotAllowed, OperatorError
 from chronicle.transports.rabbitmq.address import Address, address_of
 from chronicle.transports.seam import Connector
-from chronicle.transports.tls import certificate_refused, tls_context, tls_refused
+from chronicle.transports.tls import certificate_refused, in_words, tls_context, tls_refused
 
 BLOCKED_TIMEOUT: Final = 60.0
 BLOCKED: Final = f"the broker accepted no messages for {BLOCKED_TIMEOUT:.0f}s (memory or disk alarm)"
@@ -103,8 +103,8 @@ def reason(error: BaseException) -> str:
             return BLOCKED
         if isinstance(cause, exceptions.AMQPHeartbeatTimeout):
             return "the broker missed its heartbeats"
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror.lower()
+        if isinstance(cause, OSError) and (words := in_words(cause)):
+            return words
     # pika hangs up by itself when the login takes too long, and reports no more than that.
     if any(
         isinstance(cause, TimeoutError | exceptions.ConnectionOpenAborted)

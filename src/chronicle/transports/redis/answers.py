@@ -16,7 +16,7 @@ from redis import exceptions
 
 from chronicle.errors import BrokerRefused, BrokerUnreachable, ChronicleError, ConnectionLost, NotAllowed
 from chronicle.transports.redis.address import Address, Kind
-from chronicle.transports.tls import certificate_refused, tls_refused
+from chronicle.transports.tls import certificate_refused, in_words, tls_refused
 
 TLS_PORT: Final = "rediss needs a server with tls-port"
 NOGROUP: Final = "NOGROUP"
@@ -213,8 +213,8 @@ def reason(error: Exception) -> str:
     if isinstance(error, exceptions.InvalidResponse):
         return "the server there does not speak Redis' protocol"
     for cause in (error, error.__cause__, error.__context__):
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror.lower()
+        if isinstance(cause, OSError) and (words := in_words(cause)):
+            return words
     if isinstance(error, exceptions.MaxConnectionsError) or "max number of clients" in str(error):
         return "the server has no room for another client (maxclients)"
     if isinstance(error, exceptions.ResponseError):
