@@ -246,14 +246,7 @@ CASES: Final = (
         ASYNC,
         2.5,
     ),
-    _http(
-        "http-async-20ms",
-        SLOWLY,
-        Handler.ASYNC_HTTP,
-        ASYNC,
-        2.5,
-        answer=0.02,
-    ),
+    _http("http-async-20ms", SLOWLY, Handler.ASYNC_HTTP, ASYNC, 2.5, answer=0.02),
     _http(
         "http-sync",
         "A sync handler that posts every message to an HTTP server on this machine, which answers at once; "
@@ -262,14 +255,7 @@ CASES: Final = (
         SYNC,
         1.5,
     ),
-    _http(
-        "http-sync-20ms",
-        SLOWLY,
-        Handler.SYNC_HTTP,
-        SYNC,
-        1.5,
-        answer=0.02,
-    ),
+    _http("http-sync-20ms", SLOWLY, Handler.SYNC_HTTP, SYNC, 1.5, answer=0.02),
     Case(
         "encrypted",
         "Sealed personal data opened, then an async handler that does nothing.",
