@@ -1,4 +1,4 @@
-"""Keeping worker threads on one CPU, where the system can (tuning.py says when).
+"""Keeping worker threads on one CPU, where the system can (contention.py says when).
 
 Rule 1: only the threads of the workers are kept there, and only as long as they have the pump; then they may
         use again what this process was given.

@@ -23,13 +23,13 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Fatal
 from chronicle.core.settlement import Settlement
 from chronicle.errors import SettingError, SyncerError
+from chronicle.workers.contention import Contention, Meter
 from chronicle.workers.handler import Handler
 from chronicle.workers.loader import Syncer
 from chronicle.workers.mailbox import Backlog, Mailbox
 from chronicle.workers.pump_loan import PULSE, Loan, Turn
 from chronicle.workers.slot import Slot, calling
 from chronicle.workers.switch_interval import SwitchInterval
-from chronicle.workers.tuning import Meter, Tuning
 
 BUSY: Final = 3  # with more than this many awake at once, syncers take their time
 
@@ -115,17 +115,17 @@ class ThreadWorkers:
     def _wait_tuned(self, loan: Loan) -> None:
         """Wait for the pump, and let threads be scheduled meanwhile as it is best for messages."""
         switching = SwitchInterval(self._concurrency)
-        tuning = Tuning(self._threads, Meter(lambda: self._mailbox.taken).pulse, self.limit)
+        contention = Contention(self._threads, Meter(lambda: self._mailbox.taken).pulse, self.limit)
 
         def woke(lateness: float) -> None:
             switching.judge(lateness)
-            tuning.judge()
+            contention.judge()
 
         try:
             loan.wait(woke)
         finally:
             switching.restore()
-            tuning.restore()
+            contention.restore()
 
     def stop(self, patience: float) -> bool:
         self._over = True

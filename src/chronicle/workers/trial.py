@@ -3,7 +3,7 @@
 Rule 1: it is kept only as long as a message costs clearly less CPU than before and they are not handled more
         slowly. What was before is measured again from time to time.
 Rule 2: after a trial that failed the next one comes later each time.
-Rule 3: this file decides, and knows neither clock nor system (tuning.py).
+Rule 3: this file decides, and knows neither clock nor system (contention.py).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ FEW: Final = 8
 PART: Final = 8  # of so many threads, one is at work, but not fewer than a few
 
 
-class Tuning:
+class Contention:
     """Judges with each pulse how these threads run; `limit` is told how many may be at work."""
 
     def __init__(

@@ -15,13 +15,13 @@ from chronicle.core.delivery import Delivery
 from chronicle.core.pipeline import Pipeline, Schema
 from chronicle.core.policy import Policy
 from chronicle.transports.waker import Waker
+from chronicle.workers.contention import FEW, PART, Contention
 from chronicle.workers.handler import Handler
 from chronicle.workers.loader import look_at
 from chronicle.workers.mailbox import Mailbox
 from chronicle.workers.one_cpu import OneCpu
 from chronicle.workers.threads import ThreadWorkers
 from chronicle.workers.trial import HELD, REST, Pulse
-from chronicle.workers.tuning import FEW, PART, Tuning
 from support.waiting import wait_for
 from support.workers import PATIENCE, collect, deliveries, make_mailbox
 
@@ -45,7 +45,7 @@ class Judged:
             thread.start()
         coming = chain(pulses, repeat(pulses[-1]))
         self.most = threads
-        self._tuning = Tuning(self._threads, lambda: next(coming), self._limit)
+        self._contention = Contention(self._threads, lambda: next(coming), self._limit)
 
     def _limit(self, most: int) -> None:
         self.most = most
@@ -53,18 +53,18 @@ class Judged:
     def after(self, count: int) -> tuple[int, bool]:
         """How many may be at work after so many pulses, and whether all of them share one CPU."""
         for _ in range(count):
-            self._tuning.judge()
+            self._contention.judge()
         return self.most, self._share()
 
     def _share(self) -> bool:
         return all(len(os.sched_getaffinity(thread.native_id or 0)) == 1 for thread in self._threads)
 
     def restored(self) -> tuple[int, bool]:
-        self._tuning.restore()
+        self._contention.restore()
         return self.most, self._share()
 
     def end(self) -> None:
-        self._tuning.restore()
+        self._contention.restore()
         self._gate.set()
 
 
@@ -123,12 +123,12 @@ def test_a_program_that_was_given_one_cpu_is_left_alone() -> None:
     given = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(given)})
     try:
-        tuning = Tuning(
+        contention = Contention(
             [threading.current_thread()] * THREADS,
             lambda: pytest.fail("there is no choice"),
             lambda _most: pytest.fail("there is no choice"),
         )
-        tuning.judge()
+        contention.judge()
     finally:
         os.sched_setaffinity(0, given)
 
