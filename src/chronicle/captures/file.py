@@ -34,9 +34,8 @@ CHUNK: Final = 1024 * 1024
 class CaptureFile:
     """A capture that is open for writing."""
 
-    def __init__(self, descriptor: int, size: int, cipher: FileCipher | None, randomness: Randomness) -> None:
+    def __init__(self, descriptor: int, cipher: FileCipher | None, randomness: Randomness) -> None:
         self._descriptor: int | None = descriptor
-        self._size = size
         self._cipher = cipher
         self._randomness = randomness
         self.count = 0
@@ -88,14 +87,14 @@ class CaptureFile:
         if self._descriptor is None:
             raise OSError(errno.EBADF, "the capture is closed")
         content = memoryview(b"".join(line + b"\n" for line in lines))
+        size = os.fstat(self._descriptor).st_size  # somebody may have made it shorter meanwhile
         try:
             written = 0
             while written < len(content):
                 written += os.write(self._descriptor, content[written:])
         except OSError:
-            os.ftruncate(self._descriptor, self._size)
+            os.ftruncate(self._descriptor, size)
             raise
-        self._size += written
 
 
 def open_capture(
@@ -119,8 +118,8 @@ def open_capture(
         size = _repaired(descriptor, path, tell)
         if size:
             cipher = _same_cipher(descriptor, path, size, known)
-            return CaptureFile(descriptor, size, cipher, randomness)
-        file = CaptureFile(descriptor, 0, new_cipher(known, randomness) if known else None, randomness)
+            return CaptureFile(descriptor, cipher, randomness)
+        file = CaptureFile(descriptor, new_cipher(known, randomness) if known else None, randomness)
         file.begin()
         return file
     except BaseException as error:

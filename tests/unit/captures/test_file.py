@@ -168,6 +168,19 @@ def test_a_full_disk_leaves_only_whole_lines(path: Path, secret: Secret | None) 
     assert (read(path, said), said) == ([1, 4], [])
 
 
+def test_a_full_disk_makes_no_file_longer_that_somebody_has_made_shorter(path: Path) -> None:
+    """As logrotate does with `copytruncate`."""
+    file = open_capture(str(path), None)
+    file.write([record(1), record(2)])
+    os.truncate(path, 0)
+    with full_at(10), pytest.raises(OSError, match="large"):
+        file.write([record(3)])
+    file.write([record(4)])
+    file.close()
+    said: list[str] = []
+    assert (read(path, said), said) == ([4], [])
+
+
 def test_a_damaged_end_is_not_gone_on_with(path: Path) -> None:
     write(path, 1, 2, secret=KEY)
     lines = path.read_bytes().splitlines(True)
