@@ -9,10 +9,11 @@ from typing import Final
 
 import pytest
 
-from support.checker import Campaign, NewCampaign
+from support.checker import AtKafka, Campaign, NewCampaign
 from support.commits import Commits
 from support.fixtures import StartChronicle
 from support.process import ChronicleProcess
+from support.waiting import wait_for
 
 CONCURRENCY: Final = 10
 MEMBERS: Final = 3
@@ -51,6 +52,11 @@ class Crowd:
         process = self._leaves()
         process.kill()
         self.killed[process.pid] = time.monotonic()
+
+    def fill_up(self) -> None:
+        """Somebody is there."""
+        if not self.members:
+            self.join()
 
     def stir(self) -> None:
         """Something happens to somebody."""
@@ -99,6 +105,11 @@ def live_through(
             assert time.monotonic() < deadline, f"not handled: {sorted(campaign.sent - ended)[:20]}"
             crowd.stir()
             time.sleep(luck.uniform(0.3, 1.5))
+        # What the killed had handled and not committed comes again as soon as the group misses them.
+        crowd.fill_up()
+        assert isinstance(campaign.place, AtKafka)
+        lag, group = campaign.place.topics.lag, f"chronicle.{campaign.queue}"
+        wait_for(lambda: lag(group, campaign.queue) == 0, patience, "what nobody had committed")
         crowd.go_home()
     assert commits.steps_back() == []
     assert commits.premature() == []

@@ -50,7 +50,7 @@ class Part:
         # The last offset that the client brought, or that is done.
         self.newest: int | None = start - 1 if start is not None else None
         self.begun = False  # whether a record was handed out
-        self.anew = False  # it was seen to begin again, since the topic was last looked at
+        self.anew = False  # it was begun, or seen to begin again, since the topic was last looked at
         self.end = -1  # where the brokers last said that it ends
         self.closing = False  # nothing new begins
         self.over = False  # no longer ours

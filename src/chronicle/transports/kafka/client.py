@@ -72,7 +72,9 @@ class Client:
         self._explain = explain
         self._commits = commits = Commits(topic, assignment, reports)
         self._pauses = pauses = Pauses(topic)
-        self._membership = Membership(config, assignment, commits, pauses, letters, reports, self._trouble)
+        self._membership = Membership(
+            config, assignment, commits, pauses, letters, reports, self._trouble, identity.hurry
+        )
         self.consumer = make({**config, "error_cb": self._on_error, "on_commit": commits.answered})
         self._thread = threading.Thread(target=self._run, name="kafka-client", daemon=True)
         self._stopped = False  # nothing new is taken in
@@ -141,8 +143,8 @@ class Client:
             self.gauge.look(self.consumer, self._assignment, now)
         if self.away_since is not None:
             self._probe(now)
-        elif self._identity.changed(now):
-            self._begin_all_anew()
+        elif (changed := self._identity.changed(now)) is not None:
+            self._looked(changed)
         room = 0 if self._stopped else self._capacity - len(self.ready)
         if room > 0:
             self._full_since = None
@@ -217,16 +219,20 @@ class Client:
         """
         return message.error() is None or (message.offset() or 0) <= self._start(part)
 
-    def _begin_all_anew(self) -> None:
-        """The topic was deleted and made anew, and nothing else tells: all of it is read."""
-        text = "the topic was deleted and made anew: it is read from its beginning"
-        self.reports.say(DELETED, logging.ERROR, text)
-        for part in self._assignment.parts():
-            if not part.anew:
-                part = self._assignment.renew(part)
-                with suppress(KafkaException):
-                    self.consumer.seek(TopicPartition(self._topic, part.number, OFFSET_BEGINNING))
+    def _looked(self, changed: bool) -> None:
+        """It is the same topic as before, or it was made anew, and nothing else tells: all of it is read."""
+        parts = self._assignment.parts()
+        before = [part for part in parts if changed and not part.anew]
+        for part in parts:
             part.anew = False
+        for part in before:
+            fresh = self._assignment.renew(part)
+            fresh.anew = False
+            with suppress(KafkaException):
+                self.consumer.seek(TopicPartition(self._topic, part.number, OFFSET_BEGINNING))
+        if before:
+            text = "the topic was deleted and made anew: it is read from its beginning"
+            self.reports.say(DELETED, logging.ERROR, text)
 
     def _begin_anew(self, part: Part) -> Part:
         """Offsets went back, and nobody asked for that: the topic was made anew, or truncated."""
@@ -309,7 +315,7 @@ class Client:
             self._commits.now(self.consumer, self._assignment.parts())
             # What was committed may be of another topic than what was read; nobody could tell later.
             if self.failed is None and self.away_since is None and self._identity.look():
-                self._begin_all_anew()
+                self._looked(True)
                 self._commits.now(self.consumer, self._assignment.parts())
             self.consumer.close()
         self._letters.close()

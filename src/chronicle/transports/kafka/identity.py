@@ -26,27 +26,31 @@ class Identity:
         self._due: float | None = None
         self._admin: Admin | None = None
 
-    def changed(self, now: float) -> bool:
-        """Whether it is another topic than it was; asked when it is time."""
+    def hurry(self) -> None:
+        """The next look is due."""
+        self._due = 0.0
+
+    def changed(self, now: float) -> bool | None:
+        """Whether it is another topic than at the last look; None if it is not time, or nobody answers."""
         if self._due is None:
             self._due = now + EVERY
         if now < self._due:
-            return False
+            return None
         self._due = now + EVERY
         return self.look()
 
-    def look(self) -> bool:
-        """Whether it is another topic than at the last look."""
+    def look(self) -> bool | None:
+        """The same, now."""
         if self._admin is None:
             self._admin = Admin(self._connector, never, PATIENCE)
         try:
             found = self._admin.topics((self._connector.queue,)).get(self._connector.queue)
         except ChronicleError:
-            return False  # another time
-        if found is None or found.identity == self._identity:
-            return False
-        self._identity = found.identity
-        return True
+            return None
+        if found is None:
+            return None
+        before, self._identity = self._identity, found.identity
+        return before != found.identity
 
     def close(self) -> None:
         if self._admin is not None:

@@ -47,6 +47,7 @@ class Membership:
         letters: Letters,
         reports: Reports,
         trouble: Callable[[KafkaError], None],
+        look_at_topic: Callable[[], None],
     ) -> None:
         self.ending = False  # nobody waits for syncers any more
         self._assignment = assignment
@@ -55,6 +56,7 @@ class Membership:
         self._letters = letters
         self._reports = reports
         self._trouble = trouble
+        self._look_at_topic = look_at_topic
         self._one_by_one = _is_one_by_one(config)
         self._grace = min(GRACE, _number(config.get("max.poll.interval.ms", POLL_INTERVAL)) / 2000)
 
@@ -63,6 +65,11 @@ class Membership:
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         placed = [_placed(one) for one in self._committed(consumer, partitions)]
+        if self._assignment.known:  # it may be another topic by now
+            for part, start in placed:
+                # What is committed may be of the old one; what begins at the beginning is of the new one.
+                part.anew = start.offset == OFFSET_BEGINNING
+            self._look_at_topic()
         self._assignment.add(part for part, _ in placed)
         starts = [start for _, start in placed]
         if self._one_by_one:
