@@ -286,6 +286,25 @@ def test_two_at_once_remember_what_both_removed(house: KafkaHouse, opened: Open)
     ]
 
 
+@pytest.mark.parametrize("mine", [0, 1], ids=["another partition", "the same partition"])
+def test_what_died_and_was_removed_by_another_meanwhile_stays_removed(
+    house: KafkaHouse, opened: Open, mine: int
+) -> None:
+    """What the other has committed lies beyond the end that we saw, and the topic is the same."""
+    for partition in range(2):
+        house.topics.publish(house.dlq, *map(action, range(10)), partition=partition)
+    before = opened()
+    before.remove([one for one in rest(before) if number_of(one) < 3 and one.origin["partition"] == 1])
+    slow = opened()
+    found = [one for one in rest(slow) if one.origin["partition"] == mine]
+    house.topics.publish(house.dlq, *map(action, range(10, 15)), partition=1)
+    other = opened()
+    other.remove([one for one in rest(other) if one.origin["partition"] == 1])
+    slow.remove(found[:1])
+    assert house.topics.committed(group_of(house.dlq), house.dlq)[1] == (15, "")
+    assert {one.origin["partition"] for one in rest(opened())} == {0}
+
+
 def test_letters_of_a_group_that_somebody_consumes_in_cannot_be_removed(
     house: KafkaHouse, opened: Open
 ) -> None:

@@ -27,6 +27,7 @@ from chronicle.transports.seam import Connector
 
 ANSWER_TIMEOUT: Final = 10.0  # seconds
 TURN: Final = 0.001  # seconds between two looks for the answer: a poll does not end when it comes
+AT_ONCE: Final = 100  # partitions; three hundred of them, with all the metadata they may have, are refused
 CLOSING: Final = 1.0  # seconds that a client may take to close before it is left to itself
 
 
@@ -71,6 +72,10 @@ class GroupOffsets:
             TopicPartition(self._topic, number, offset, metadata)
             for number, (offset, metadata) in positions.items()
         ]
+        batches = (offsets[first : first + AT_ONCE] for first in range(0, len(offsets), AT_ONCE))
+        return next(filter(None, map(self._commit, batches)), None)
+
+    def _commit(self, offsets: list[TopicPartition]) -> KafkaError | None:
         self._answers.clear()
         try:
             self._client.commit(offsets=offsets, asynchronous=True)

@@ -5,7 +5,7 @@ Rule 1: what waits is what the group has not settled: from its committed offset 
         group has done, and nothing can be removed.
 Rule 2: a topic keeps its records. To remove one is to settle it for the group: before each commit what the
         group has committed is read again and united with, so that settled records only become more. Brokers
-        forget what a group without members committed long ago; so all that is known is committed again.
+        forget what a group without members committed long ago; so the first removal commits all of it again.
 Rule 3: a partition ends where its last record is, or where the broker says so: the last offsets may be
         markers of transactions.
 Rule 4: the order within a partition is kept. Between partitions the older record comes first, as far as
@@ -34,11 +34,11 @@ from chronicle.transports.kafka.chatter import Chatter
 from chronicle.transports.kafka.choices import choices_of
 from chronicle.transports.kafka.group_offsets import GroupOffsets
 from chronicle.transports.kafka.ledger import Ledger
-from chronicle.transports.kafka.metadata import Position, read
+from chronicle.transports.kafka.metadata import Position
 from chronicle.transports.kafka.offsets import Bounds, bounds_of, offsets_at
 from chronicle.transports.kafka.problems import Witness, built, error_in
 from chronicle.transports.kafka.records import NAME, delivery_of
-from chronicle.transports.seam import Closing, Connector, Outgoing, Reading, never
+from chronicle.transports.seam import Closing, Connector, Outgoing, Reading
 from chronicle.transports.waker import Waker
 
 TURN: Final = 0.1  # seconds between two looks whether somebody woke us
@@ -51,7 +51,7 @@ AHEAD: Final = 5000  # records that wait here for older ones of other partitions
 AHEAD_BYTES: Final = 16 * 1024 * 1024  # … and no larger than this together
 ROOMS: Final = (4000, 2000, 0)  # characters for the metadata: a broker takes 4095, or what it is told
 WAIT_FOR_END: Final = 100  # milliseconds
-ANSWER: Final = 2.0  # seconds for what is only good to know
+ANSWER: Final = 10.0  # seconds
 
 
 class Read(NamedTuple):
@@ -107,6 +107,7 @@ class KafkaReader:
         self._quiet = 0.0
         self._done = not self._parts
         self._told = False
+        self._reminded = False
 
     @property
     def place(self) -> str:
@@ -259,11 +260,12 @@ class KafkaReader:
         self._check_epoch(batch)
         if self._choices.start is not None:
             raise SettingError("what was read with --from cannot be removed", "leave --from out")
-        going: dict[int, list[int]] = {number: [] for number, part in self._parts.items() if part.known}
+        going: dict[int, list[int]] = {}
         for delivery in batch:
             going.setdefault(delivery.handle.partition, []).append(delivery.handle.offset)
         group = self._group = self._group or GroupOffsets(self._connector, self._choices.group, self.notices)
         try:
+            self._remind(group)
             committed = group.positions(going)
             for number, removed in going.items():
                 self._settle(self._parts[number], committed.get(number), removed)
@@ -283,13 +285,31 @@ class KafkaReader:
         self._tell_forgotten(positions)
         self._tell_how_long()
 
+    def _remind(self, group: GroupOffsets) -> None:
+        """Have the brokers remember, from now on, what is removed already, be it by somebody else."""
+        if not self._reminded:
+            self._reminded = True
+            known = {number: part.known for number, part in self._parts.items() if part.known}
+            group.commit(known | group.positions(known))  # if that is refused, so is what comes next
+
     def _settle(self, part: Part, committed: Position | None, removed: Sequence[int]) -> None:
-        # What lies beyond the end is of a topic that was made anew, as at the opening.
-        if committed is not None and committed != part.known and committed.offset <= part.end:
+        if committed is not None and committed != part.known and self._is_within(committed, part):
             part.ledger.unite(*committed)
         for offset in removed:
             part.ledger.settle(offset)
         part.removed += removed
+
+    def _is_within(self, committed: Position, part: Part) -> bool:
+        """Whether it is of this log; what lies beyond its end is of a topic that was made anew."""
+        return committed.offset <= part.end or committed.offset <= self._end_now(part)
+
+    def _end_now(self, part: Part) -> int:
+        where = TopicPartition(self._connector.queue, part.number)
+        try:
+            bounds = self._consumer.get_watermark_offsets(where, ANSWER) if self._consumer else None
+        except KafkaException as exception:
+            raise self._lost(self._problem(exception)) from None
+        return bounds[1] if bounds else part.end
 
     def _position(self, number: int, room: int) -> Position:
         ledger = self._parts[number].ledger
@@ -318,27 +338,17 @@ class KafkaReader:
 
     def _tell_forgotten(self, positions: Mapping[int, Position]) -> None:
         """Say once if what was removed comes again, because there is no more room to remember it."""
-        forgotten = 0
-        for number, position in positions.items():
-            told = read(*position)
-            reach = told[-1][1] if told else position.offset
-            forgotten += sum(offset >= reach for offset in self._parts[number].removed)
-        if forgotten and not self._told:
+        removed = [(position, self._parts[number].removed) for number, position in positions.items()]
+        if not self._told and (forgotten := removals.forgotten(removed)):
             self._told = True
-            self.notices.append(removals.forgotten(self._connector.queue, forgotten))
+            self.notices.append(removals.no_room(self._connector.queue, forgotten))
 
     def _tell_how_long(self) -> None:
         """Say once for how long the brokers remember what was removed, if they do not hide it."""
-        if self._told_how_long:
-            return
-        self._told_how_long = True
-        try:
-            with Admin(self._connector, never, ANSWER) as admin:
-                minutes = admin.offsets_kept()
-        except ChronicleError:
-            return
-        if minutes is not None:
-            self.notices.append(removals.expires(self._connector.queue, minutes))
+        if not self._told_how_long:
+            self._told_how_long = True
+            if (minutes := removals.kept(self._connector)) is not None:
+                self.notices.append(removals.expires(self._connector.queue, minutes))
 
     def move(self, batch: Sequence[tuple[Delivery, Outgoing]], queue: str) -> Sequence[Delivery]:
         del batch, queue
