@@ -205,3 +205,26 @@ def test_a_topic_that_was_made_anew_just_before_a_stop_is_begun_anew_by_the_next
     stop(process)
     assert campaign.consume(chronicle, *ONCE).wait() == 0
     assert campaign.report().lost == []
+
+
+def test_a_topic_that_was_made_anew_just_before_a_member_joins_is_begun_anew_by_both(
+    on_kafka: NewCampaign, chronicle: StartChronicle
+) -> None:
+    """D-5, K7: what is committed for a partition that is taken away is of the new topic, or it is nothing."""
+    campaign = on_kafka("handed-over", partitions=2)
+    topics = topics_of(campaign)
+    for partition in range(2):
+        campaign.send(20, partition=partition)
+    first = campaign.consume(chronicle, *OPTIONS)
+    campaign.wait_all_ended()
+    topics.delete(campaign.queue)
+    topics.make(campaign.queue, 2)
+    for partition in range(2):
+        campaign.send(60, partition=partition)
+    campaign.wait_ended(42)  # it has gone on in the middle
+    second = campaign.consume(chronicle, *OPTIONS)
+    wait_for(lambda: len(held(first)) == len(held(second)) == 1, 60, "a fair share")
+    campaign.wait_all_ended()
+    stop(first)
+    stop(second)
+    assert campaign.report().lost == []

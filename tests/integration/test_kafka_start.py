@@ -225,7 +225,7 @@ def test_a_wrong_setting_is_refused(stage: TopicStage, setting: str, words: tupl
 # --- TLS ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("interval", ["300000", "0x493e0", "01117740"])
+@pytest.mark.parametrize("interval", ["300000", "0x493e0", "01117740", "300000.0", "300000ms"])
 def test_a_number_is_what_the_client_takes_for_one(stage: TopicStage, interval: str) -> None:
     process = stage.consume("yes", "--set", f"max.poll.interval.ms={interval}")
     assert process.returncode == 0, process.stderr

@@ -39,6 +39,7 @@ from chronicle.transports.seam import Connector
 ANSWER_TIMEOUT: Final = 10.0  # seconds
 DOWN_TIMEOUT: Final = 1.0  # when no broker can be reached: whoever asks, asks again
 TURN: Final = 0.1  # seconds between two looks at what goes on beside a wait
+NO_IDENTITY: Final = "A" * 22  # zeros
 OFFSETS_KEPT: Final = "offsets.retention.minutes"
 UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
@@ -51,7 +52,7 @@ class Topic:
     partitions: tuple[int, ...]  # their numbers
     replication: int
     allowed: frozenset[AclOperation] | None  # what this user may do; None: the brokers do not say
-    identity: str  # another one after it was deleted and made anew
+    identity: str  # another one after it was deleted and made anew; empty from brokers that have none
 
 
 class Admin:
@@ -233,5 +234,5 @@ def _topic(described: TopicDescription) -> Topic:
         tuple(sorted(partition.id for partition in described.partitions)),
         min((len(partition.replicas) for partition in described.partitions), default=0),
         frozenset(allowed) if allowed else None,
-        str(described.topic_id),
+        "" if str(described.topic_id) == NO_IDENTITY else str(described.topic_id),
     )

@@ -73,7 +73,7 @@ class Client:
         self._commits = commits = Commits(topic, assignment, reports)
         self._pauses = pauses = Pauses(topic)
         self._membership = Membership(
-            config, assignment, commits, pauses, letters, reports, self._trouble, identity.hurry
+            config, assignment, commits, pauses, letters, reports, self._trouble, identity.hurry, self._look
         )
         self.consumer = make({**config, "error_cb": self._on_error, "on_commit": commits.answered})
         self._thread = threading.Thread(target=self._run, name="kafka-client", daemon=True)
@@ -82,6 +82,7 @@ class Client:
         self._space = threading.Event()
         self._waits_for_space = False
         self._full_since: float | None = None
+        self._astray: set[Part] = set()  # they are to be read from their beginning, and are not yet
         self._probed = 0.0
 
     # --- for the pump -------------------------------------------------------------------------------
@@ -145,6 +146,8 @@ class Client:
             self._probe(now)
         elif (changed := self._identity.changed(now)) is not None:
             self._looked(changed)
+        if self._astray:
+            self._seek()
         room = 0 if self._stopped else self._capacity - len(self.ready)
         if room > 0:
             self._full_since = None
@@ -182,7 +185,7 @@ class Client:
                 self._trouble(error, message)
                 continue
             part = self._assignment.part(message.partition())
-            if part is None:
+            if part is None or part in self._astray:
                 continue
             offset = message.offset() or 0
             if part.newest is not None and offset > part.newest + 1:
@@ -228,11 +231,32 @@ class Client:
         for part in before:
             fresh = self._assignment.renew(part)
             fresh.anew = False
-            with suppress(KafkaException):
-                self.consumer.seek(TopicPartition(self._topic, part.number, OFFSET_BEGINNING))
+            self._astray.add(fresh)
+        self._seek()
         if before:
             text = "the topic was deleted and made anew: it is read from its beginning"
             self.reports.say(DELETED, logging.ERROR, text)
+
+    def _seek(self) -> None:
+        """Go to the beginning where the client reads on in the middle; it may not be able to just now."""
+        for part in [*self._astray]:
+            if self._assignment.part(part.number) is part:
+                try:
+                    self.consumer.seek(TopicPartition(self._topic, part.number, OFFSET_BEGINNING))
+                except KafkaException:
+                    continue
+            self._astray.discard(part)
+
+    def _look(self) -> bool:
+        """Look before a last commit whether the topic was made anew; nobody could tell later.
+
+        Without an answer, what was read is taken to be of the topic that is there.
+        """
+        answers = self.failed is None and self.away_since is None and self._assignment.numbers()
+        if answers and self._identity.look():
+            self._looked(True)
+            return True
+        return False
 
     def _begin_anew(self, part: Part) -> Part:
         """Offsets went back, and nobody asked for that: the topic was made anew, or truncated."""
@@ -313,10 +337,9 @@ class Client:
         with suppress(Exception):  # what it could not commit is counted, and told by whoever closes
             self._commits.await_answer(self.consumer)
             self._commits.now(self.consumer, self._assignment.parts())
-            # What was committed may be of another topic than what was read; nobody could tell later.
-            if self.failed is None and self.away_since is None and self._identity.look():
-                self._looked(True)
+            if self._look():
                 self._commits.now(self.consumer, self._assignment.parts())
+        with suppress(Exception):
             self.consumer.close()
         self._letters.close()
         self._identity.close()

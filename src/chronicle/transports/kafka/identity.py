@@ -41,16 +41,16 @@ class Identity:
 
     def look(self) -> bool | None:
         """The same, now."""
-        if self._admin is None:
-            self._admin = Admin(self._connector, never, PATIENCE)
         try:
+            if self._admin is None:
+                self._admin = Admin(self._connector, never, PATIENCE)
             found = self._admin.topics((self._connector.queue,)).get(self._connector.queue)
         except ChronicleError:
             return None
-        if found is None:
+        if found is None or not found.identity:
             return None
         before, self._identity = self._identity, found.identity
-        return before != found.identity
+        return bool(before) and before != found.identity
 
     def close(self) -> None:
         if self._admin is not None:

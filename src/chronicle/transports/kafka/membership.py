@@ -1,7 +1,8 @@
 """The group's word: partitions come and go, inside a poll of the client's thread.
 
 Rule 1 (K4): a partition that is taken away is closed for new work; what has begun may finish for a bounded
-        time; then its position is committed, and it is over. Of one that was lost nothing is committed.
+        time; then its position is committed, if it is still one of the same topic, and it is over. Of one
+        that was lost nothing is committed.
 Rule 2: a partition begins where its group has committed, with what was settled beyond; without a commit, at
         its beginning. (A new group was placed before: offsets.py.)
 """
@@ -9,6 +10,7 @@ Rule 2: a partition begins where its group has committed, with what was settled 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
@@ -33,6 +35,7 @@ GRACE: Final = 20.0  # seconds that syncers may still take when their partition 
 ANSWER: Final = 10.0  # seconds that the brokers have to say what is committed
 LOOK: Final = 0.05  # seconds between two looks at the dead letters meanwhile
 POLL_INTERVAL: Final = 300_000  # milliseconds, librdkafka's default
+NUMBER: Final = re.compile(r"\s*\+?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII)
 
 
 class Membership:
@@ -47,7 +50,8 @@ class Membership:
         letters: Letters,
         reports: Reports,
         trouble: Callable[[KafkaError], None],
-        look_at_topic: Callable[[], None],
+        look_soon: Callable[[], None],
+        look_now: Callable[[], object],
     ) -> None:
         self.ending = False  # nobody waits for syncers any more
         self._assignment = assignment
@@ -56,7 +60,8 @@ class Membership:
         self._letters = letters
         self._reports = reports
         self._trouble = trouble
-        self._look_at_topic = look_at_topic
+        self._look_soon = look_soon  # whether the topic was made anew …
+        self._look_now = look_now  # … where what is committed next would be of the old one
         self._one_by_one = _is_one_by_one(config)
         self._grace = min(GRACE, _number(config.get("max.poll.interval.ms", POLL_INTERVAL)) / 2000)
 
@@ -69,7 +74,7 @@ class Membership:
             for part, start in placed:
                 # What is committed may be of the old one; what begins at the beginning is of the new one.
                 part.anew = start.offset == OFFSET_BEGINNING
-            self._look_at_topic()
+            self._look_soon()
         self._assignment.add(part for part, _ in placed)
         starts = [start for _, start in placed]
         if self._one_by_one:
@@ -94,7 +99,11 @@ class Membership:
         numbers = [one.partition for one in partitions]
         parts = self._assignment.close(numbers)
         self._reports.wake()
-        left = 0 if self.ending else self._wait_for_begun(parts)
+        left = 0
+        if not self.ending:
+            left = self._wait_for_begun(parts)
+            self._look_now()
+            parts = self._assignment.close(numbers)
         self._assignment.remove(parts)
         self._commits.now(consumer, parts)
         self._unassign(consumer, partitions)
@@ -141,9 +150,12 @@ def _placed(committed: TopicPartition) -> tuple[Part, TopicPartition]:
 
 
 def _number(setting: object) -> int:
-    """A setting that librdkafka has taken; it reads numbers as C does, 0x493e0 and 01117740 among them."""
-    text = str(setting)
-    return int(text, 8 if text.startswith("0") and text.isdecimal() else 0)
+    """A setting that librdkafka has taken. It reads as C does: 0x493e0, 01117740, 300000ms."""
+    found = NUMBER.match(str(setting))
+    if found is None:
+        return POLL_INTERVAL
+    digits = found[1]
+    return int(digits, 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10)
 
 
 def _is_one_by_one(config: Mapping[str, Any]) -> bool:
