@@ -64,6 +64,10 @@ class Loan:
         """Whether what is finished has waited long enough for a turn."""
         return monotonic() - self._last_turn > LATE
 
+    def rests(self) -> bool:
+        """Whether nobody turns it, and has not for a moment."""
+        return self.is_late() and not self._lock.locked()
+
     def wait(self, woke: Callable[[float], None] = lambda _lateness: None) -> bool:
         """Sleep until the pump is given back; False if it had to be taken. Raises what a turn raised.
 

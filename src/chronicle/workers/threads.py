@@ -108,7 +108,7 @@ class ThreadWorkers:
             if self._alone:
                 self._wait_tuned(loan)
             else:
-                loan.wait()
+                loan.wait(lambda _: self._find_leader(loan))
         finally:
             self._loan = None
 
@@ -120,12 +120,18 @@ class ThreadWorkers:
         def woke(lateness: float) -> None:
             switching.judge(lateness)
             contention.judge()
+            self._find_leader(loan)
 
         try:
             loan.wait(woke)
         finally:
             switching.restore()
             contention.restore()
+
+    def _find_leader(self, loan: Loan) -> None:
+        """Who led the pump may be at work on what it received, for long; somebody who sleeps leads then."""
+        if loan.rests():
+            self._wake_one()
 
     def stop(self, patience: float) -> bool:
         self._over = True

@@ -175,6 +175,38 @@ def test_RB5_it_is_taken_back_when_all_threads_are_at_work() -> None:
     assert workers.stop(PATIENCE)
 
 
+def test_RB5_one_who_sleeps_leads_when_all_who_are_awake_are_at_work() -> None:
+    """The one who led took what came: others sleep, and the next message is not kept waiting."""
+    release = threading.Event()
+    inside: list[bytes] = []
+
+    def works_long(message: bytes) -> bool:
+        inside.append(message)
+        return release.wait(PATIENCE)
+
+    pump = Pump()
+    workers = make(works_long, Mailbox(pump.waker.wake), 6)
+    workers.start()
+    wait_for(workers.can_borrow, PATIENCE, "idle threads")
+
+    def turn(patience: float) -> float | None:
+        due = pump.turn(patience)
+        if pump.turns == 1:
+            workers.submit(deliveries(2))
+        return due
+
+    home = threading.Thread(target=lambda: workers.borrow(turn, pump.waker.fileno()))
+    home.start()
+    wait_for(lambda: len(inside) == 2, PATIENCE, "two at work")
+    turns = pump.turns
+    wait_for(lambda: pump.turns > turns + 4, PATIENCE, "further turns")
+    assert home.is_alive()
+    pump.give_back = True
+    home.join(PATIENCE)
+    release.set()
+    assert workers.stop(PATIENCE)
+
+
 def test_a_loan_that_is_over_is_not_turned() -> None:
     turned: list[float] = []
 
