@@ -65,9 +65,9 @@ class Handler:
             else:
                 outcome = judge(self._call(prepared.message))
         except BaseException as error:
+            self._end_fork(error)
             outcome = self.raised(error, prepared.message, delivery)
-        if os.getpid() != self._process:
-            os._exit(1)  # what a process ends with whose exception nobody caught
+        self._end_fork()
         end(ticket)
         return self.settlement(delivery, outcome, started, prepared)
 
@@ -84,11 +84,17 @@ class Handler:
             else:
                 outcome = judge(await self._call(prepared.message))
         except BaseException as error:
+            self._end_fork(error)
             outcome = self.raised(error, prepared.message, delivery)
-        if os.getpid() != self._process:
-            os._exit(1)  # what a process ends with whose exception nobody caught
+        self._end_fork()
         end(ticket)
         return self.settlement(delivery, outcome, started, prepared)
+
+    def _end_fork(self, error: BaseException | None = None) -> None:
+        """End this process if it is one that the syncer has forked: with its code, if it asks for one."""
+        if os.getpid() != self._process:
+            code = (error.code or 0) if isinstance(error, SystemExit) else 1
+            os._exit(code & 0xFF if isinstance(code, int) else 1)
 
     def prepare(self, delivery: Delivery) -> Prepared | Outcome:
         """The message for the syncer, or why there is none."""
