@@ -58,7 +58,8 @@ chronicle COMMAND --help
 
 LINGER: Final = 2.0  # seconds
 WAITS: Final = (
-    "done, and waiting for threads or processes that the syncer has started and not ended; a signal ends it"
+    "done, and waiting for threads or processes that the syncer has started and not ended, or for what it "
+    "does at exit; a signal ends it"
 )
 COMPLETING: Final = "_CHRONICLE_COMPLETE"  # set by the script of a shell, or by whoever wants that script
 INTERRUPTED: Final = 4  # as engine.job.Exit.RETURNED; the help should not pay for importing that
@@ -172,7 +173,8 @@ def _do_not_linger(code: int) -> None:
     """
     late = threading.Timer(LINGER, lambda: os._exit(code) if code else report.note(WAITS))
     late.daemon = True
-    late.start()
+    with suppress(RuntimeError):  # the system has no thread left
+        late.start()
 
 
 def run(args: Sequence[str]) -> int:
@@ -203,8 +205,7 @@ def run(args: Sequence[str]) -> int:
         if not _while_printing(error):
             return _broken(error)
         _give_up_stdout()
-        why = "it is closed" if isinstance(error, ValueError) else error.strerror or type(error).__name__
-        report.problem(f"standard output cannot be written: {why}")
+        report.problem(f"standard output cannot be written: {_why_not_printed(error)}")
         return 1
     except Exception as error:
         return _broken(error)
@@ -216,8 +217,20 @@ def _choose_words(args: Sequence[str]) -> None:
 
 
 def _flush() -> None:
-    if not sys.stdout.closed:  # by a syncer: `with sys.stdout as file`
+    # A syncer may have closed it (`with sys.stdout as file`), or put something else in its place.
+    if not getattr(sys.stdout, "closed", sys.stdout is None):
         sys.stdout.flush()
+
+
+def _why_not_printed(error: OSError | ValueError) -> str:
+    match error:
+        case UnicodeEncodeError():
+            return (
+                f"its encoding {error.encoding} has not all of these characters; set PYTHONIOENCODING=utf-8"
+            )
+        case ValueError():
+            return "it is closed"
+    return error.strerror or type(error).__name__
 
 
 def _while_printing(error: BaseException) -> bool:

@@ -319,6 +319,22 @@ def test_a_standard_output_that_the_syncer_has_closed(folder: Path) -> None:
     assert (said.code, said.problems) == (1, ["chronicle: standard output cannot be written: it is closed"])
 
 
+@pytest.mark.parametrize("other", ["Tee()", "None"])
+def test_a_standard_output_that_the_syncer_has_replaced(folder: Path, other: str) -> None:
+    """X6: by a copy of it in a file, say, that has no more than a stream needs."""
+    tee = "class Tee:\n    def write(self, text): pass\n    def flush(self): pass\n"
+    (folder / "s.py").write_text(f"import sys\n{tee}sys.stdout = {other}\ndef sync(m):\n    return True\n")
+    args = ("consume", "--queue", "q", "--schema", "json", "--syncer", "s.py:sync", "--until-empty")
+    assert run("publish", "--queue", "q", "m.json", cwd=folder).code == 0
+    assert run(*args, cwd=folder).code == 0
+
+
+def test_characters_that_standard_output_has_not(folder: Path) -> None:
+    """X6: what was done is said on standard error, and why."""
+    said = run("publish", "--queue", "żółw", "m.json", cwd=folder, env={"PYTHONIOENCODING": "latin-1"})
+    assert (said.code, said.problems[-1][:53]) == (1, "chronicle: standard output cannot be written: its enc")
+
+
 @pytest.mark.parametrize("args", [[], ["dlq"], ["keys"]])
 def test_without_a_command_the_help_is_shown_as_it_is(folder: Path, args: list[str]) -> None:
     """X6: exit 2, and the same lines as with --help."""
