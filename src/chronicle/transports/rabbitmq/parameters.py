@@ -159,6 +159,12 @@ def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefuse
             )
         case exceptions.ConnectionClosedByBroker(reply_code=403):
             return _login_refused(address)
+        case exceptions.ConnectionClosedByBroker(reply_code=530, reply_text=text) if "channels" in text:
+            return BrokerRefused(
+                f"{where}: the broker allows too few channels: {text}",
+                "a start needs three at once, and with retry:N one more for each step of --retry-delay: "
+                "rabbitmqctl set_user_limits",
+            )
         case exceptions.ConnectionClosedByBroker(reply_code=530):
             return _vhost_refused(where)
         case exceptions.ChannelClosedByBroker(reply_code=404):

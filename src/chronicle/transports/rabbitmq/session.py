@@ -3,7 +3,8 @@
 Rule 1: every wait ends: with its answer, at its limit, with the connection, or when the process stops.
 Rule 2: the first reason for the end is the true one. While opening, it means refused or unreachable; after
         that, the connection is lost.
-Rule 3 (RB14): a question that the broker may answer by closing the channel has a channel of its own.
+Rule 3 (RB14): a question that the broker may answer by closing the channel has a channel of its own, unless
+        that answer ends the opening anyway.
 Rule 4: questions that do not depend on one another are begun together: a broker may be far away.
 """
 

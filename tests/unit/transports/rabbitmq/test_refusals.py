@@ -46,6 +46,10 @@ def untrusted() -> ssl.SSLCertVerificationError:
     [
         (exceptions.ConnectionClosedByBroker(403, "ACCESS_REFUSED"), "password was refused"),
         (exceptions.ConnectionClosedByBroker(530, "NOT_ALLOWED"), "virtual host"),
+        (
+            exceptions.ConnectionClosedByBroker(530, "NOT_ALLOWED - number of channels opened (2) …"),
+            "too few channels",
+        ),
         (exceptions.ProbableAuthenticationError("ConnectionClosedByBroker: (403)"), "password was refused"),
         (exceptions.ProbableAccessDeniedError("ConnectionClosedByBroker: (530)"), "virtual host"),
         (exceptions.AuthenticationError("PLAIN"), "does not offer"),
