@@ -178,7 +178,8 @@ class LiveView:
         yield self._row("rate", f"{self._pace.rate:,.0f}/s now", average, history)
         oldest = f"the oldest for {roughly(counters.oldest)}" if counters.oldest else ""
         held = f"{counters.held:,} held" if counters.held else ""
-        yield self._row("work", f"{counters.inflight:,} in flight", held, oldest)
+        unsettled = f"{counters.unsettled:,} unsettled" if counters.unsettled else ""
+        yield self._row("work", f"{counters.inflight:,} in flight", held, unsettled, oldest)
         if counters.depth is None:
             yield self._row("queue", f"{counters.queued:,} waiting at start")
         else:
@@ -190,7 +191,7 @@ class LiveView:
     def _bar(self, counters: Counters) -> Text:
         """How much of all that has come and waits is done, and how long the rest takes."""
         done = counters.handled - counters.requeued - counters.retried
-        everything = done + (counters.depth or 0) + counters.inflight + counters.held
+        everything = done + counters.left
         share = done / everything if everything else 1.0
         words = f"{int(share * 100):>3} %"
         if counters.brake:  # nobody knows for how long

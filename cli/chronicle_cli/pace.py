@@ -35,8 +35,7 @@ class Pace:
 
     def sample(self, now: float, counters: Counters) -> None:
         """A few times a second."""
-        left = (counters.depth or 0) + counters.inflight + counters.held
-        latest = Sample(now, counters.handled, counters.depth, left)
+        latest = Sample(now, counters.handled, counters.depth, counters.left)
         self._samples.append(latest)
         while len(self._samples) > 2 and now - self._samples[0].at > TREND:
             self._samples.popleft()

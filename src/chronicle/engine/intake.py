@@ -247,7 +247,9 @@ class Intake:
 
     def tick(self, now: float) -> None:
         """A few times a second: count what waits here, and let go of what must not wait any longer."""
-        self._counters.held = len(self._fresh) + len(self._tried) + len(self.doubtful)
+        counters, holdings = self._counters, self._holdings
+        counters.held = len(self._fresh) + len(self._tried) + len(self.doubtful)
+        counters.unsettled = max(0, len(holdings) - holdings.running - counters.held)
         if not self._came and not self.doubtful:
             return
         for settlement in [one for one in self.doubtful if _is_over(one.delivery)]:

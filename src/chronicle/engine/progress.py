@@ -46,12 +46,15 @@ class Progress:
         words.append(f"{counters.inflight:,} in flight")
         if counters.held:
             words.append(f"{counters.held:,} held")
+        if counters.unsettled:
+            words.append(f"{counters.unsettled:,} unsettled")
         if counters.oldest:
             words.append(f"the oldest for {roughly(counters.oldest)}")
         if counters.brake:
             words.append(f"braking: {counters.brake}")
         facts: dict[str, Any] = {"rate": rate, "rate_overall": overall, "depth": counters.depth}
         facts["held"] = counters.held
+        facts["unsettled"] = counters.unsettled
         facts["oldest_ms"] = round(counters.oldest * 1000)
         if counters.brake:
             facts["brake"] = counters.brake

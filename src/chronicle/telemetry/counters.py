@@ -13,13 +13,13 @@ class Counters:
     `nack` is what was requeued, retried, dead-lettered or rejected (R-004-41). `rejected` are dead letters
     left to the broker, of which nobody knows whether it keeps them (D-22). `stale` are results that came
     after their connection was gone, `ack_retry` verdicts the broker did not accept, `put_aside` dead letters
-    that nobody can move, `sealed` messages passed on without being decrypted. `depth`, `held`, `oldest` and
-    `brake` are not sums but how it is now.
+    that nobody can move, `sealed` messages passed on without being decrypted. `depth`, `held`,
+    `unsettled`, `oldest` and `brake` are not sums but how it is now.
     """
 
     __slots__ = ("ack", "ack_retry", "brake", "dead_lettered", "depth", "dropped", "held", "inflight",
                  "nack", "notices", "oldest", "put_aside", "queued", "received", "reconnects", "rejected",
-                 "requeued", "retried", "sealed", "stale", "states")  # fmt: skip
+                 "requeued", "retried", "sealed", "stale", "states", "unsettled")  # fmt: skip
 
     def __init__(self) -> None:
         self.queued = 0
@@ -39,6 +39,7 @@ class Counters:
         self.sealed = 0
         self.depth: int | None = None  # messages waiting at the broker, as it last said
         self.held = 0  # received, and waiting here for their turn or for their verdict
+        self.unsettled = 0  # the syncer is done with them; their delay or the broker's word is to come
         self.oldest = 0.0  # seconds since the oldest running syncer was called; 0.0: none runs
         self.brake = ""  # why intake pauses, in a few words
         self.states: dict[str, int] = {}  # how often the consumer entered each (R-000-3)
@@ -93,6 +94,11 @@ class Counters:
     def handled(self) -> int:
         """Messages whose verdict was carried out."""
         return self.ack + self.nack + self.dropped
+
+    @property
+    def left(self) -> int:
+        """How many are to be done, here and, as far as that is known, at the broker."""
+        return (self.depth or 0) + self.inflight + self.held + self.unsettled
 
     def facts(self) -> dict[str, int]:
         """Every counter by its name, in the order a person reads them."""

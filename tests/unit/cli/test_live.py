@@ -273,6 +273,9 @@ def test_it_shows_what_waits_now_and_how_long_that_takes() -> None:
     shown = rows(view, counters, clock)
     assert shown["queue"] == "500 waiting now   5,000 at start"
     assert shown["work"] == "0 in flight   the oldest for 1m 15s"
+    counters.oldest, counters.unsettled = 0.0, 13
+    assert rows(view, counters, clock)["work"] == "0 in flight   13 unsettled"
+    counters.unsettled = 0
     assert shown["rate"].startswith("50/s now   46/s on average   ")
     assert "█" in shown["rate"]
     assert "  about 10s left" in shown["progress"]

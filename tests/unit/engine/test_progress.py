@@ -24,17 +24,17 @@ def test_a_line_every_minute_with_rates_and_gauges() -> None:
     counters.ack = 600
     progress.tick(60.0)
     counters.ack, counters.inflight, counters.oldest = 660, 2, 75.0
-    counters.brake, counters.held = "10 messages failed alike", 22
+    counters.brake, counters.held, counters.unsettled = "10 messages failed alike", 22, 3
     progress.tick(120.0)
     first, second = notebook.facts(events.PROGRESS)
     assert (first["rate"], first["rate_overall"], first["depth"], first["ack"]) == (10.0, 10.0, 1500, 600)
     assert (second["rate"], second["rate_overall"], second["oldest_ms"]) == (1.0, 5.5, 75000)
     assert second["brake"] == "10 messages failed alike"
     assert "brake" not in first
-    assert (first["held"], second["held"]) == (0, 22)
+    assert [(told["held"], told["unsettled"]) for told in (first, second)] == [(0, 0), (22, 3)]
     assert notebook.texts(events.PROGRESS)[1] == (
-        "660 handled, 1.0/s, 5.5/s overall, 1,500 waiting, 2 in flight, 22 held, the oldest for 1m 15s, "
-        "braking: 10 messages failed alike"
+        "660 handled, 1.0/s, 5.5/s overall, 1,500 waiting, 2 in flight, 22 held, 3 unsettled, the oldest "
+        "for 1m 15s, braking: 10 messages failed alike"
     )
 
 

@@ -145,6 +145,7 @@ class TestDrain:
         running.wait_for(lambda: running.runner.counters.received == 2, "both")
         running.wait_for(lambda: transport.turns > 4, "some turns")
         assert not transport.carried
+        running.wait_for(lambda: running.runner.counters.unsettled == 2, "both to be counted")
         assert running.stop().code is Exit.DONE
         assert transport.fates(Action.REQUEUE) == [0, 1]
 
