@@ -335,10 +335,9 @@ class Client:
         """Commit, and leave the group. In here, so that nobody waits for brokers that are away."""
         self._membership.ending = True
         with suppress(Exception):  # what it could not commit is counted, and told by whoever closes
-            self._commits.await_answer(self.consumer)
-            self._commits.now(self.consumer, self._assignment.parts())
+            self._commits.finish(self.consumer)
             if self._look():
-                self._commits.now(self.consumer, self._assignment.parts())
+                self._commits.finish(self.consumer)
         with suppress(Exception):
             self.consumer.close()
         self._letters.close()

@@ -6,6 +6,7 @@ Rule 2 (R-002-34): a commit that fails is tried once more at once, then told, an
 Rule 3: while a classic group waits for all its members to join, the brokers answer nothing else on that
         connection, and then refuse what was asked meanwhile. So whenever partitions are taken away, all that
         is settled is committed before the next round, and what was refused is tried again soon.
+        The last commits of all go on being polled for, or the group would wait for us, and we for it.
 Rule 4 (K2): the metadata never keeps an offset from being committed: where it is too large for the brokers,
         it is left out.
 """
@@ -28,7 +29,8 @@ from chronicle.transports.kafka.states import KafkaEvent
 EVERY: Final = 0.2  # seconds
 AGAIN: Final = 1.0  # seconds between commits that fail
 ANSWER: Final = 30.0  # seconds after which the answer to a commit is no longer expected
-LAST: Final = 2.0  # seconds that the last commit waits for the answer to the one before
+LAST: Final = 4.0  # seconds that the last commits may take; then there is one left to leave the group in
+OVERTAKING: Final = 2.0  # seconds in which what was asked for before a cut may still overtake what comes next
 LOOK: Final = 0.01
 NO_ROOM: Final = 0
 # The group was being shared out when the commit was asked for; the next one may be heard.
@@ -50,7 +52,8 @@ class Commits:
         self._due = 0.0
         self._asked: list[Commit] = []
         self._asked_at = 0.0
-        self._failures = 0
+        self._failures = 0  # since one was answered well …
+        self._why: KafkaError | None = None  # … and the last of them
 
     def plan(self, consumer: Consumer, now: float) -> None:
         """Commit what has changed, if it is time; the answer comes with a later poll."""
@@ -80,13 +83,13 @@ class Commits:
         if worst is not None:
             self._failed(worst)
             return
-        self._failures = 0
+        self._failures, self._why = 0, None
         self._reports.over(COMMIT_FAILED)
         self._reports.happened.append(KafkaEvent.COMMIT_OK)
 
     def _failed(self, error: KafkaError) -> None:
         self._asked = []
-        self._failures += 1
+        self._failures, self._why = self._failures + 1, error
         if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
             self._room = NO_ROOM
         elif self._failures > (SHARINGS if error.code() in SHARING else 1):
@@ -95,11 +98,29 @@ class Commits:
             text = f"offsets could not be committed: {error.str()}; trying again"
             self._reports.trouble(COMMIT_FAILED, logging.WARNING, text, tries=self._failures)
 
-    def await_answer(self, consumer: Consumer) -> None:
-        """Wait a moment for what was asked: sent again after a cut, it might overtake what comes next."""
-        until = monotonic() + LAST
-        while self._asked and monotonic() < until:
-            consumer.poll(LOOK)  # what it brings comes again
+    def finish(self, consumer: Consumer) -> None:
+        """Commit all that is settled, and wait for the answer; what is left is told.
+
+        The client is polled meanwhile: in a group that is being shared out it must do its part, or nobody's
+        commits are taken. What a poll brings comes again.
+        """
+        until, self._due = monotonic() + LAST, 0.0
+        while self._asked or self._assignment.commits(room=self._room):
+            now = monotonic()
+            if now >= until or self._is_refused:
+                break
+            if now - self._asked_at >= OVERTAKING:
+                self._asked = []
+            self.plan(consumer, now)
+            consumer.poll(LOOK)
+        if left := self._assignment.commits(room=self._room):
+            self._tell_left([commit.part.number for commit in left], self._why)
+
+    @property
+    def _is_refused(self) -> bool:
+        """Whether trying again would bring nothing."""
+        passing = (*SHARING, KafkaError.OFFSET_METADATA_TOO_LARGE)
+        return self._failures > 1 and self._why is not None and self._why.code() not in passing
 
     def now(self, consumer: Consumer, parts: Sequence[Part]) -> None:
         """Commit these, and all that is ours, and wait for the answer; of these, a failure is told."""
@@ -119,9 +140,12 @@ class Commits:
                     commit.done()
                 return
         if numbers := [commit.part.number for commit in commits if commit.part in parts]:
-            why = error.str() if error is not None else "no answer"
-            text = f"settled offsets could not be committed, so records come again: {why}"
-            self._reports.say(COMMIT_FAILED, logging.ERROR, text, partitions=numbers)
+            self._tell_left(numbers, error)
+
+    def _tell_left(self, partitions: Sequence[int], error: KafkaError | None) -> None:
+        why = error.str() if error is not None else "no answer"
+        text = f"settled offsets could not be committed, so records come again: {why}"
+        self._reports.say(COMMIT_FAILED, logging.ERROR, text, partitions=partitions)
 
     def _offsets(self, commits: Sequence[Commit]) -> list[TopicPartition]:
         return [

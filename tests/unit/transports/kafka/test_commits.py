@@ -85,3 +85,37 @@ def test_other_refusals_are_told_when_they_come_twice() -> None:
     assert not stage.notices
     stage.fail(KafkaError.GROUP_AUTHORIZATION_FAILED, 1)
     assert [notice.event for notice in stage.notices] == ["offset_commit_failed"]
+
+
+class Sharing(Answering):
+    """A group that is being shared out: the answers come while it is polled, so many of them refusals."""
+
+    def __init__(self, commits: Commits, *refusals: int) -> None:
+        super().__init__()
+        self._commits = commits
+        self._refusals = deque(refusals)
+
+    def poll(self, _timeout: float) -> None:
+        if self.asked:
+            error = KafkaError(self._refusals.popleft()) if self._refusals else None
+            answers = [TopicPartition("topic", number, offset) for number, offset in self.asked[-1].items()]
+            self._commits.answered(error, answers)
+
+
+def test_the_last_commits_are_tried_as_long_as_the_group_is_being_shared_out() -> None:
+    """D-5, X5: it is polled meanwhile, or the group waits for this member, and its commits for the group."""
+    stage = Stage()
+    client: Any = Sharing(stage.commits, *[KafkaError.REBALANCE_IN_PROGRESS] * 3)
+    stage.commits.finish(client)
+    assert client.asked == [{0: 10, 1: 10}] * 4
+    assert [part.committed and part.committed.offset for part in stage.parts] == [10, 10]
+    assert not stage.notices
+
+
+def test_last_commits_that_are_refused_twice_are_told_and_given_up() -> None:
+    """R-002-34."""
+    stage = Stage()
+    client: Any = Sharing(stage.commits, *[KafkaError.GROUP_AUTHORIZATION_FAILED] * 9)
+    stage.commits.finish(client)
+    assert len(client.asked) == 2
+    assert stage.notices[-1].facts == {"partitions": [0, 1]}
