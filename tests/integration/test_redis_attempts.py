@@ -126,6 +126,8 @@ def test_a_lost_connection_burns_no_try(stage: StreamStage, redis_server: RedisS
     wait_for(lambda: len(stage.calls()) == 2, PATIENCE, "two begun")
     redis_server.disconnect_everybody()
     wait_for(lambda: len(stage.calls()) == 4, PATIENCE, "the other two")
+    # While both threads are at work, nobody looks at the connection for up to a second.
+    wait_for(lambda: len(process.lines("consumer.ready")) == 2, PATIENCE, "another connection")
     process.signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 0
     assert stage.tries() == [FIRST] * 4
