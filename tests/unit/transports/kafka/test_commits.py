@@ -94,9 +94,11 @@ class Sharing(Answering):
         super().__init__()
         self._commits = commits
         self._refusals = deque(refusals)
+        self._answered = 0
 
     def poll(self, _timeout: float) -> None:
-        if self.asked:
+        if self._answered < len(self.asked):
+            self._answered += 1
             error = KafkaError(self._refusals.popleft()) if self._refusals else None
             answers = [TopicPartition("topic", number, offset) for number, offset in self.asked[-1].items()]
             self._commits.answered(error, answers)
