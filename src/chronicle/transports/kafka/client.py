@@ -5,7 +5,9 @@ Rule 1: only this thread talks to the client, so its callbacks all run here, and
         syncers may run. A question to a client that is being polled elsewhere may never be answered.
 Rule 2 (K3): it polls at least every second, whatever the syncers do. It reads ahead, so that it rarely needs
         Python's lock; when there has been no room for a second it pauses the partitions and goes on polling.
-Rule 3: the client reconnects by itself. An outage is told; only a fatal error ends the run (K7).
+Rule 3: the client reconnects by itself. An outage is told; only a fatal error ends the run (K7). The client
+        does not always say that no broker is left: a last one that stops in good order may be forgotten
+        before it is gone. So where one cannot be reached, they are asked.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ SHORT: Final = 0.005  # … while letters wait for their confirmation
 READ_AHEAD: Final = 500  # records
 READ_AHEAD_BYTES: Final = 4_000_000
 PATIENCE: Final = 1.0  # seconds without room before partitions are paused
-PROBE: Final = 1.0  # seconds between two questions whether the brokers are back
+PROBE: Final = 1.0  # seconds between two questions whether the brokers are back …
+DOUBT: Final = 5.0  # … and whether any are there, when one cannot be reached
 
 AWAY: Final = (KafkaError._ALL_BROKERS_DOWN,)
 PASSING: Final = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT)
@@ -84,6 +87,7 @@ class Client:
         self._full_since: float | None = None
         self._astray: set[Part] = set()  # they are to be read from their beginning, and are not yet
         self._probed = 0.0
+        self._doubts = False  # whether there are brokers
 
     # --- for the pump -------------------------------------------------------------------------------
 
@@ -142,7 +146,7 @@ class Client:
         held_back = self._hold_back(now) if self._assignment.holds_back else ()
         if self.gauge.wanted:
             self.gauge.look(self.consumer, self._assignment, now)
-        if self.away_since is not None:
+        if self.away_since is not None or self._doubts:
             self._probe(now)
         elif (changed := self._identity.changed(now)) is not None:
             self._looked(changed)
@@ -283,23 +287,31 @@ class Client:
         if error.fatal():
             self._fail(error)
         elif error.code() in AWAY:
-            if self._thread.ident is None:
-                return  # it has not joined: whoever asked the brokers about topics says what is wrong
-            if self.away_since is None:
-                self.away_since = self._probed = monotonic()
-                self.reports.happened.append(KafkaEvent.POLL_ERR)
-            text = "no broker can be reached; trying again"
-            self.reports.trouble(POLL_FAILED, logging.WARNING, text)
-        elif error.code() not in PASSING:
+            if self._thread.ident is not None:  # before it has joined, whoever asks about topics says it
+                self._no_broker()
+        elif error.code() in PASSING:
+            if self.away_since is None and not self._doubts:
+                self._doubts, self._probed = True, monotonic()
+        else:
             self._trouble(error)
 
+    def _no_broker(self) -> None:
+        if self.away_since is None:
+            self.away_since = self._probed = monotonic()
+            self.reports.happened.append(KafkaEvent.POLL_ERR)
+        self.reports.trouble(POLL_FAILED, logging.WARNING, "no broker can be reached; trying again")
+
     def _probe(self, now: float) -> None:
-        """No broker could be reached: is that still so?"""
-        if now - self._probed < PROBE:
+        """No broker could be reached, or one could not: is that still so?"""
+        if now - self._probed < (DOUBT if self.away_since is None else PROBE):
             return
-        self._probed = now
-        with suppress(KafkaException):
+        self._probed, self._doubts = now, False
+        try:
             self.consumer.list_topics(self._topic, timeout=PROBE)
+        except KafkaException:
+            self._no_broker()
+            return
+        if self.away_since is not None:
             self.away_since = None
             self.reports.over(POLL_FAILED)
             self.reports.happened.append(KafkaEvent.RECOVERED)
