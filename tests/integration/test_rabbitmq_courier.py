@@ -13,6 +13,7 @@ import pika
 import pytest
 
 from chronicle.core.delivery import Delivery
+from chronicle.core.notice import Notice
 from chronicle.core.outcome import Action, Failed, Verdict
 from chronicle.core.policy import OnFailure, Policy
 from chronicle.core.queues import retry_queue_name
@@ -84,6 +85,17 @@ class Line:
 
         wait_for(all_final, PATIENCE, "final verdicts", every=0)
         return final
+
+    def refusal(self) -> Notice:
+        """Turn until a copy was refused; nothing is final before."""
+
+        def refused() -> bool:
+            self.transport.receive(0, 0.1)
+            assert list(self.transport.settle(())) == []
+            return bool(self.transport.notices)
+
+        wait_for(refused, PATIENCE, "the refusal", every=0)
+        return self.transport.notices.popleft()
 
     def retry(self, delivery: Delivery) -> Settlement:
         return Settlement(delivery, Failed(), Verdict(Action.RETRY, "why", self.delay))
@@ -303,20 +315,28 @@ def test_RB7_a_message_that_comes_back_waits_for_its_queue(line: Line) -> None:
     line.publish(b"body", encode({}, {}))
     line.queues.delete(line.waiting)
     assert list(line.transport.settle([line.retry(line.receive())])) == []
-
-    def refused() -> bool:
-        line.transport.receive(0, 0.1)
-        assert list(line.transport.settle(())) == []
-        return bool(line.transport.notices)
-
-    wait_for(refused, PATIENCE, "the refusal", every=0)
-    notice = line.transport.notices.popleft()
+    notice = line.refusal()
     assert (notice.event, notice.level) == ("message.copy_refused", logging.ERROR)
     assert "is gone: a message was returned" in notice.text
     line.queues.declare(line.waiting, {"x-message-ttl": 100, **back_to(line.queue)})
     (final,) = line.settle_nothing(1)
     assert final.fate is Fate.DONE
     assert line.receive().attempts == 2
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_RB13_an_odd_header_that_comes_back_waits_for_its_queue_too(line: Line, odd: bytes) -> None:
+    """RB7: nobody reads the headers of what comes back, so none of them ends the connection."""
+    line.publish(b"body", struct.pack(">HI", 1 << 13, len(odd)) + odd)
+    line.queues.delete(line.dead)
+    assert list(line.transport.settle([line.bury(line.receive())])) == []
+    notice = line.refusal()
+    assert (notice.event, notice.facts["target"]) == ("message.copy_refused", line.dead)
+    line.queues.declare(line.dead)
+    (final,) = line.settle_nothing(1)
+    assert final.fate is Fate.DONE
+    ((name, field),) = fields_of(odd)
+    assert fields(line.buried().handle[2])[name] == field
 
 
 def back_to(queue: str) -> dict[str, str]:

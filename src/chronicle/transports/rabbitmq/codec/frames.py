@@ -3,8 +3,9 @@
 Rule 1: a `basic.deliver` on the watched channel, its content header and its body frames become an
         arrival. Every other frame goes to pika: whole, untouched, in order. So pika never holds half a
         frame, and never sees a header table it might choke on (RB13).
-Rule 2: any other content (`basic.return`) goes to pika without its body, which nobody looks at and which
-        pika would collect, however large: its header says that there is none.
+Rule 2: any other content (`basic.return`) goes to pika without its body and its properties, which nobody
+        looks at: pika would collect the one, however large, and choke on the others (RB13). The header that
+        it gets says that there are none.
 Rule 3: a method on the watched channel ends an incomplete delivery. The delivery is dropped, which loses
         nothing: it was never acknowledged, and its missing tag stops `multiple` (see acks.py).
 Rule 4: when the stream makes no sense, `fault` says why, and a little of what comes then goes to pika as it
@@ -34,7 +35,9 @@ SPILL: Final = 64 * 1024  # bytes that pika still gets after a fault
 _HEAD: Final = Struct(">BHI").unpack_from
 _METHOD_ID: Final = Struct(">I").unpack_from
 _CONTENT: Final = Struct(">HHQ").unpack_from
+_BARE_SIZE: Final = (14).to_bytes(4)  # of a content header: class, weight, body size, flags
 _NO_BODY: Final = bytes(8)
+_NO_PROPERTIES: Final = bytes(2)
 _TAG: Final = Struct(">Q").unpack_from
 
 _METHOD, _HEADER, _BODY = 1, 2, 3
@@ -224,10 +227,11 @@ class Splitter:
 
 
 def _pass_on(foreign: list[bytes], data: bytes, pos: int, end: int) -> None:
-    """Give pika a whole frame that is not ours; of a content only its header (rule 2)."""
+    """Give pika a whole frame that is not ours; of a content only a bare header (rule 2)."""
     kind = data[pos]
     if kind == _HEADER and end - pos >= 8 + 14:
-        foreign += (data[pos : pos + 11], _NO_BODY, data[pos + 19 : end])
+        class_and_weight = data[pos + 7 : pos + 11]
+        foreign += (data[pos : pos + 3], _BARE_SIZE, class_and_weight, _NO_BODY, _NO_PROPERTIES, b"\xce")
     elif kind != _BODY:
         foreign.append(data[pos:end])
 

@@ -127,18 +127,21 @@ def test_without_a_channel_everything_is_pikas() -> None:
     assert fed(stream, into=watching) == ([], share, "")
 
 
-def test_RB13_poison_headers_never_reach_pika_and_the_next_message_arrives() -> None:
-    """G6: a timestamp in milliseconds, a table 2000 deep, names that are not UTF-8."""
+def poison() -> list[bytes]:
+    """Headers of two octets of body: a timestamp in milliseconds, a table 2000 deep, a name not in UTF-8."""
     deep = b""
     for _ in range(2000):
         deep = b"\x01kF" + struct.pack(">I", len(deep)) + deep
     tables = [b"\x02atT" + struct.pack(">Q", 1_700_000_000_000), deep, b"\x01\xffS\x00\x00\x00\x01\xff"]
+    return [frame(2, struct.pack(">HHQHI", 60, 0, 2, 1 << 13, len(table)) + table) for table in tables]
+
+
+def test_RB13_poison_headers_never_reach_pika_and_the_next_message_arrives() -> None:
+    """G6."""
     stream = b""
-    for tag, table in enumerate(tables, 1):
-        payload = struct.pack(">HHQHI", 60, 0, 2, 1 << 13, len(table)) + table
-        frames = ours(tag)
-        frames[1] = struct.pack(">BHI", 2, OURS, len(payload)) + payload + b"\xce"
-        stream += b"".join(frames)
+    for tag, bad in enumerate(poison(), 1):
+        method_frame, _, *body = ours(tag)
+        stream += b"".join([method_frame, bad, *body])
     arrivals, foreign, fault = fed(stream + b"".join(ours(4)))
     assert [arrival.tag for arrival in arrivals] == [1, 2, 3, 4]
     assert (foreign, fault) == (b"", "")
@@ -150,6 +153,18 @@ def test_RB13_poison_headers_never_reach_pika_and_the_next_message_arrives() -> 
         {},
     ]
     assert [bool(envelope.fault) for envelope in opened] == [False, True, False, False]
+
+
+def test_RB13_pika_reads_a_return_whatever_its_headers_are() -> None:
+    """Rule 2: it gets no properties of a content that is not ours, and what comes behind it."""
+    back = spec.Basic.Return(312, "NO_ROUTE", "", "q")
+    for bad in poison():
+        returned, _, *body = content(OURS, back, b"{}")
+        share = taken_apart(fed(b"".join([returned, bad, *body, heartbeat()]))[1])
+        assert [getattr(piece, "method", piece).NAME for piece in share] == [
+            "Basic.Return", "Header", "Heartbeat"
+        ]  # fmt: skip
+        assert (share[1].body_size, share[1].properties) == (0, spec.BasicProperties())
 
 
 @pytest.mark.parametrize("size", [4096, 65536])
@@ -311,10 +326,12 @@ def is_share(foreign: bytes, frames: list[bytes]) -> bool:
 
 
 def pikas(one: bytes) -> bytes:
-    """What pika gets of a frame that is not ours: no body, and a header that announces none."""
+    """What pika gets of a frame that is not ours: no body, and a header with no size and no properties."""
     if one[0] == 3:
         return b""
-    return one[:11] + bytes(8) + one[19:] if one[0] == 2 and len(one) >= 22 else one
+    if one[0] == 2 and len(one) >= 22:
+        return one[:3] + struct.pack(">I", 14) + one[7:11] + bytes(8) + bytes(2) + b"\xce"
+    return one
 
 
 def walk(stream: bytes) -> tuple[list[bytes], bytes]:
