@@ -51,6 +51,16 @@ COUNTS: Final = """
         rabbit_amqqueue:info(Queue, [messages_ready, messages_unacknowledged]),
     {{Ready, Unacknowledged}}
 """
+# From 4.0 on nothing here needs a transaction of Mnesia's, and before it nothing is changed without one.
+SET_STATE: Final = """
+    Set = fun() -> rabbit_amqqueue:update(rabbit_misc:r(<<"/">>, queue, <<"{queue}">>),
+                                          fun(Queue) -> amqqueue:set_state(Queue, {state}) end) end,
+    case erlang:function_exported(rabbit_db_queue, update, 2) of
+        true -> Set();
+        false -> rabbit_misc:execute_mnesia_transaction(Set)
+    end,
+    done
+"""
 DELETE_QUEUES: Final = """
     [rabbit_amqqueue:delete(Queue, false, false, <<"tests">>) || Queue <- rabbit_amqqueue:list()]
 """
@@ -196,6 +206,15 @@ class RabbitNode:
     def delete_queues(self) -> None:
         """Leave no queue behind: each quorum queue keeps the node busy, ten times a second."""
         self.evaluate(DELETE_QUEUES)
+
+    @contextlib.contextmanager
+    def crashed(self, queue: str) -> Iterator[None]:
+        """As long as it lasts, the broker believes that this queue has crashed: it answers 404."""
+        self.evaluate(SET_STATE.format(queue=queue, state="crashed"))
+        try:
+            yield
+        finally:
+            self.evaluate(SET_STATE.format(queue=queue, state="live"))
 
     @contextlib.contextmanager
     def memory_alarm(self) -> Iterator[None]:

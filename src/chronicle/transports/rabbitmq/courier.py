@@ -50,6 +50,8 @@ from chronicle.transports.rabbitmq.parameters import (
     BLOCKED_TIMEOUT,
     Oversize,
     connection_parameters,
+    is_missing,
+    out_of_reach,
     oversize,
     place,
     reason,
@@ -125,7 +127,8 @@ class Courier:
     def open(self) -> None:
         """Check the queues and the permission to publish.
 
-        Raises BrokerRefused when a retry queue is missing, MayNotPublish when publishing is not allowed.
+        Raises BrokerRefused when a retry queue is missing, BrokerUnreachable when one is there but out of
+        reach, MayNotPublish when publishing is not allowed.
         """
         self._session.log_in(self._connection)
         self._connection.add_on_connection_blocked_callback(self._on_blocked)
@@ -156,8 +159,10 @@ class Courier:
             try:
                 looked()
             except exceptions.ChannelClosedByBroker as closed:
-                if closed.reply_code == 404:
+                if is_missing(closed):
                     return False
+                if closed.reply_code == 404:
+                    raise out_of_reach(self._place, f"the queue {queue!r}", closed) from None
                 why = reason(closed)
                 raise BrokerRefused(
                     f"{self._place}: the broker does not allow access to the queue {queue!r}: {why}",

@@ -22,10 +22,10 @@ from pika import exceptions
 from chronicle.core.deadletters.prospect import Keeping, Prospect
 from chronicle.core.notice import Notice
 from chronicle.core.queues import dead_letter_queue, is_too_long
-from chronicle.errors import BrokerRefused, BrokerUnreachable, SettingError
+from chronicle.errors import BrokerRefused, SettingError
 from chronicle.transports.rabbitmq.connection import Connection
 from chronicle.transports.rabbitmq.options import DEAD_LETTERS, Way
-from chronicle.transports.rabbitmq.parameters import place, reason
+from chronicle.transports.rabbitmq.parameters import is_missing, out_of_reach, place, reason
 from chronicle.transports.rabbitmq.session import Session
 from chronicle.transports.seam import Connector, DeadLetterKeeper
 
@@ -43,7 +43,6 @@ EVENTS: Final = {
     Keeping.UNKNOWN: ("queue.dead_letters_unknown", logging.WARNING),
 }
 FOREIGN: Final = (403, 405)  # not ours to use, or exclusively somebody else's
-DOWN: Final = "down or inaccessible"  # said of a queue whose node in the cluster is away
 NOT_ASKED: Final = Prospect(Keeping.UNKNOWN, "a consumer cannot see it")
 
 
@@ -146,10 +145,9 @@ class Letters:
         except exceptions.ChannelClosedByBroker as closed:
             if closed.reply_code in FOREIGN:
                 return f"the queue {self.target!r} cannot be used: {reason(closed)}"
-            if closed.reply_code != 404 or DOWN in closed.reply_text:
+            if not is_missing(closed):
                 # It may be there: nothing is left to the broker for a trouble that passes.
-                trouble = f"{self._place}: the queue {self.target!r}: {reason(closed)}"
-                raise BrokerUnreachable(trouble, "") from None
+                raise out_of_reach(self._place, f"the queue {self.target!r}", closed) from None
             return f"there is no queue {self.target!r}"
         return ""
 

@@ -1,7 +1,8 @@
 """pika's connection parameters, and pika's errors in plain words.
 
 Rule: a refusal is what the broker said, or what no further try can change. A connection that merely
-        broke while logging in is not one, although pika calls that a probable authentication error.
+        broke while logging in is not one, although pika calls that a probable authentication error; nor is a
+        404 about a queue that is there but cannot be reached.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pika
 from pika import exceptions
 
 from chronicle.core.frozen import frozen
-from chronicle.errors import BrokerRefused, NoSuchQueue, NotAllowed, OperatorError
+from chronicle.errors import BrokerRefused, BrokerUnreachable, NoSuchQueue, NotAllowed, OperatorError
 from chronicle.transports.rabbitmq.address import Address, address_of
 from chronicle.transports.seam import Connector
 from chronicle.transports.tls import certificate_refused, in_words, tls_context, tls_refused
@@ -26,6 +27,9 @@ BLOCKED: Final = f"the broker accepted no messages for {BLOCKED_TIMEOUT:.0f}s (m
 TLS_PORT: Final = "amqps is usually on 5671"
 # A 406 that says this ends a channel, not the right to consume: the runner connects again (RB2, RB15).
 PASSING: Final = ("timed out", "timeout", "unknown delivery tag")
+
+# How a 404 begins when there is no such thing, from 3.8 to 4.x. Its end may be cut off, after 255 bytes.
+MISSING: Final = ("NOT_FOUND - no queue", "NOT_FOUND - no exchange")
 
 # The text of a 406 about one message; the connection and the queue are fine.
 OVERSIZE: Final = re.compile(
@@ -89,6 +93,19 @@ def oversize(error: BaseException | None) -> Oversize | None:
         return None
     found = OVERSIZE.search(error.reply_text)
     return Oversize(int(found["size"]), int(found["limit"])) if found else None
+
+
+def is_missing(closed: exceptions.ChannelClosedByBroker) -> bool:
+    """Whether the broker said that there is no such queue or exchange.
+
+    A 404 is also its answer about a queue that is there, while its node is away, it has crashed or is moving.
+    """
+    return str(closed.reply_text).startswith(MISSING)
+
+
+def out_of_reach(where: str, queue: str, closed: exceptions.ChannelClosedByBroker) -> BrokerUnreachable:
+    """The error about a queue that may be there: trouble that passes."""
+    return BrokerUnreachable(f"{where}: {queue}: {reason(closed)}", "")
 
 
 def reason(error: BaseException) -> str:
@@ -167,7 +184,7 @@ def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefuse
             )
         case exceptions.ConnectionClosedByBroker(reply_code=530):
             return _vhost_refused(where)
-        case exceptions.ChannelClosedByBroker(reply_code=404):
+        case exceptions.ChannelClosedByBroker(reply_code=404) if is_missing(error):
             return NoSuchQueue(
                 f"{where}: there is no queue {queue!r}",
                 f"create it: chronicle declare --queue {shlex.quote(queue)}, with the same --url; or check "

@@ -18,7 +18,7 @@ from pika import exceptions
 from chronicle.core.topology import Binding, Done, Exchange, Queue, Step
 from chronicle.errors import BrokerRefused
 from chronicle.transports.rabbitmq.connection import Connection
-from chronicle.transports.rabbitmq.parameters import connection_parameters
+from chronicle.transports.rabbitmq.parameters import connection_parameters, is_missing, out_of_reach
 from chronicle.transports.rabbitmq.session import Request, Session
 from chronicle.transports.seam import Connector, never
 
@@ -39,7 +39,8 @@ def declare(
 ) -> tuple[tuple[Step, Done], ...]:
     """Create what is missing; what became of each step. On a conflict BrokerRefused, and nothing is created.
 
-    Raises BrokerUnreachable when there is no answer, or `stopping()` turns true first.
+    Raises BrokerUnreachable when there is no answer, a queue cannot be reached, or `stopping()` turns true
+    first.
     """
     with Session(connector, stopping) as session:
         connection = session.start(connection_parameters(connector, name=f"{connector.tag} declare"))
@@ -60,7 +61,7 @@ def has_queue(connector: Connector, stopping: Callable[[], bool] = never) -> boo
         try:
             return _Bench(session, connection).has_queue(connector.queue)
         except exceptions.ChannelClosedByBroker:
-            return True  # it may not be looked at, but it is there
+            return True  # it may not be looked at, or cannot be reached, but it is there
 
 
 class _Bench:
@@ -74,7 +75,10 @@ class _Bench:
         self.conflicts: list[str] = []
 
     def is_missing(self, step: Step) -> bool:
-        """Whether the broker does not have it; what it has differently goes to `conflicts`."""
+        """Whether the broker does not have it; what it has differently goes to `conflicts`.
+
+        Raises BrokerUnreachable about a queue that is there but cannot be reached.
+        """
         match step:
             case Binding():
                 return False
@@ -83,7 +87,12 @@ class _Bench:
                     lambda channel, done: channel.exchange_declare(name, kind, passive=True, callback=done)
                 )
             case Queue(name=name):
-                there = self.has_queue(name)
+                try:
+                    there = self.has_queue(name)
+                except exceptions.ChannelClosedByBroker as closed:
+                    if closed.reply_code != 404:
+                        raise
+                    raise out_of_reach(self._where, str(step), closed) from None
         if there and not step.foreign:
             self._compare(step)
         if not there and isinstance(step, Queue) and step.foreign:
@@ -140,7 +149,7 @@ class _Bench:
         try:
             self._session.try_out(self._connection, look)
         except exceptions.ChannelClosedByBroker as closed:
-            if closed.reply_code == 404:
+            if is_missing(closed):
                 return False
             if closed.reply_code == 405:  # an exclusive queue: comparing it gives the full error
                 return True
@@ -154,6 +163,8 @@ class _Bench:
         except exceptions.ChannelClosedByBroker as closed:
             if closed.reply_code == 406 and INEQUIVALENT.search(closed.reply_text):
                 raise
+            if closed.reply_code == 404 and not is_missing(closed):
+                raise out_of_reach(self._where, str(step), closed) from None
             before = f"; {self._made} before it were created" if self._made else ""
             raise BrokerRefused(
                 f"{self._where}: {step}: the broker refused it: {closed.reply_text}{before}", _remedy(closed)

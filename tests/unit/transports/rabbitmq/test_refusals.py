@@ -25,6 +25,8 @@ from chronicle.transports.rabbitmq.parameters import (
 from chronicle.transports.seam import Connector
 
 SECRET = "hunter22"
+WHICH = "queue 'orders' in vhost '/'"
+NO_QUEUE = exceptions.ChannelClosedByBroker(404, f"NOT_FOUND - no {WHICH}")
 CONNECTOR = Connector(f"amqps://me:{SECRET}@broker.example/live?heartbeat=7", "orders")
 
 
@@ -53,7 +55,7 @@ def untrusted() -> ssl.SSLCertVerificationError:
         (exceptions.ProbableAuthenticationError("ConnectionClosedByBroker: (403)"), "password was refused"),
         (exceptions.ProbableAccessDeniedError("ConnectionClosedByBroker: (530)"), "virtual host"),
         (exceptions.AuthenticationError("PLAIN"), "does not offer"),
-        (exceptions.ChannelClosedByBroker(404, "NOT_FOUND"), "there is no queue 'orders'"),
+        (NO_QUEUE, "there is no queue 'orders'"),
         (exceptions.ChannelClosedByBroker(403, "ACCESS_REFUSED"), "access to the queue 'orders'"),
         (exceptions.ChannelClosedByBroker(405, "RESOURCE_LOCKED"), "locked"),
         (exceptions.ChannelClosedByBroker(406, "PRECONDITION_FAILED - inequivalent arg"), "inequivalent"),
@@ -92,7 +94,7 @@ def test_the_default_user_is_not_named_because_it_would_be_masked() -> None:
 
 def test_a_missing_queue_comes_with_the_command_that_makes_it() -> None:
     """D-9."""
-    found = refusal(exceptions.ChannelClosedByBroker(404, "NOT_FOUND"), Connector("amqp://h/", "my orders"))
+    found = refusal(NO_QUEUE, Connector("amqp://h/", "my orders"))
     assert found is not None
     assert found.remedy.startswith("create it: chronicle declare --queue 'my orders'")
 
@@ -110,6 +112,10 @@ def test_the_remedy_for_a_url_is_printed_in_full() -> None:
         exceptions.IncompatibleProtocolError("StreamLostError: ('Transport indicated EOF',)"),
         exceptions.ChannelClosedByBroker(406, "PRECONDITION_FAILED - delivery acknowledgement timed out"),
         exceptions.ChannelClosedByBroker(406, "PRECONDITION_FAILED - unknown delivery tag 7"),
+        exceptions.ChannelClosedByBroker(404, f"NOT_FOUND - home node 'a' of durable {WHICH} is down or …"),
+        exceptions.ChannelClosedByBroker(404, f"NOT_FOUND - {WHICH} has crashed and failed to restart"),
+        exceptions.ChannelClosedByBroker(404, f"NOT_FOUND - {WHICH} process is stopped by supervisor"),
+        exceptions.ChannelClosedByBroker(404, f"NOT_FOUND - failed to perform operation on {WHICH} due to …"),
         exceptions.ConnectionClosedByBroker(320, "CONNECTION_FORCED"),
         exceptions.StreamLostError("lost"),
         exceptions.AMQPHeartbeatTimeout("missed"),
