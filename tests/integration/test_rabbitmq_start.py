@@ -110,6 +110,35 @@ def test_an_unknown_virtual_host_is_refused(stage: Stage) -> None:
     assert_refused(process, "virtual host", "nobody-made-this")
 
 
+@pytest.fixture
+def vhost(rabbit: Broker) -> Iterator[str]:
+    """A virtual host with nothing in it."""
+    name = rabbit.queues.name("vhost")
+    rabbit.node.api.add_vhost(name)
+    yield name
+    rabbit.node.api.delete_vhost(name)
+
+
+def test_a_virtual_host_without_room_is_waited_for(stage: Stage, rabbit: Broker, vhost: str) -> None:
+    """D-9: a connection of somebody else's ends, and then there is room; until then its words are told."""
+    rabbit.node.api.limit_connections(vhost, 0)
+    url = address(stage, vhost=vhost)
+    process = stage.start("yes", "--declare", "--until-empty", env={"CHRONICLE_URL": url})
+    waited = process.wait_for_line("connection.retry", PATIENCE)
+    assert "connection limit (0) is reached" in waited["text"]
+    rabbit.node.api.limit_connections(vhost, 10)
+    assert process.wait(PATIENCE) == 0, process.stderr
+
+
+def test_a_virtual_host_that_is_down_is_given_up(stage: Stage, rabbit: Broker, vhost: str) -> None:
+    """D-9: its messages cannot be read; it exists, so nothing is wrong with the URL."""
+    rabbit.node.evaluate(f'rabbit_vhost_sup_sup:stop_and_delete_vhost(<<"{vhost}">>)')
+    env = {"CHRONICLE_URL": address(stage, vhost=vhost)}
+    process = stage.start("yes", "--startup-timeout", "500ms", env=env)
+    assert process.wait(PATIENCE) == 3
+    assert "is down" in process.words
+
+
 def test_an_unknown_queue_is_refused_and_not_made(stage: Stage) -> None:
     """D-9, D-15, RB14."""
     name = stage.queues.name("missing")

@@ -61,6 +61,19 @@ class ManagementApi:
     def delete_user(self, name: str) -> None:
         self._change("DELETE", f"users/{_quoted(name)}")
 
+    def add_vhost(self, name: str) -> None:
+        """A virtual host that guest may use."""
+        self._change("PUT", f"vhosts/{_quoted(name)}", {})
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        self._change("PUT", f"permissions/{_quoted(name)}/guest", everything)
+
+    def limit_connections(self, vhost: str, most: int) -> None:
+        """So many connections at once, from now on."""
+        self._change("PUT", f"vhost-limits/{_quoted(vhost)}/max-connections", {"value": most})
+
+    def delete_vhost(self, name: str) -> None:
+        self._change("DELETE", f"vhosts/{_quoted(name)}")
+
     def set_policy(self, name: str, pattern: str, definition: Mapping[str, Any]) -> None:
         """A policy for the queues whose names match."""
         policy = {"pattern": pattern, "definition": definition, "apply-to": "queues"}

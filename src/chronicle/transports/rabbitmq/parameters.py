@@ -1,8 +1,10 @@
 """pika's connection parameters, and pika's errors in plain words.
 
-Rule: a refusal is what the broker said, or what no further try can change. A connection that merely
+Rule 1: a refusal is what the broker said, or what no further try can change. A connection that merely
         broke while logging in is not one, although pika calls that a probable authentication error; nor is a
         404 about a queue that is there but cannot be reached.
+Rule 2: what the broker says while logging in counts by its code and its words, of which pika keeps a text
+        only. No room for a connection, a virtual host that is down and a broker that stops all pass.
 """
 
 from __future__ import annotations
@@ -27,6 +29,14 @@ BLOCKED: Final = f"the broker accepted no messages for {BLOCKED_TIMEOUT:.0f}s (m
 TLS_PORT: Final = "amqps is usually on 5671"
 # A 406 that says this ends a channel, not the right to consume: the runner connects again (RB2, RB15).
 PASSING: Final = ("timed out", "timeout", "unknown delivery tag")
+
+# How a 530 ends while there is no room for another connection of a user, in a virtual host or on a node.
+NO_ROOM: Final = re.compile(r"connection limit \(\d+\) is reached$")
+
+# What pika keeps of the broker's words when the login did not succeed.
+LAST_WORDS: Final = re.compile(
+    r"ConnectionClosedByBroker: \((?P<code>\d+)\)(?: ['\"](?P<text>.*)['\"])?", re.DOTALL
+)
 
 # How a 404 begins when there is no such thing, from 3.8 to 4.x. Its end may be cut off, after 255 bytes.
 MISSING: Final = ("NOT_FOUND - no queue", "NOT_FOUND - no exchange")
@@ -150,8 +160,17 @@ def causes(error: BaseException) -> Iterator[BaseException]:
             *getattr(cause, "exceptions", ()),
             cause.__cause__,
             cause.__context__,
+            _last_words(cause),
         ]
         waiting.extend(item for item in inner if isinstance(item, BaseException))
+
+
+def _last_words(error: BaseException) -> exceptions.ConnectionClosedByBroker | None:
+    """How the broker ended the login, if pika guesses what that means instead of telling."""
+    if not isinstance(error, exceptions.ProbableAuthenticationError | exceptions.ProbableAccessDeniedError):
+        return None
+    found = LAST_WORDS.search(" ".join(map(str, error.args)))
+    return exceptions.ConnectionClosedByBroker(int(found["code"]), found["text"] or "") if found else None
 
 
 def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefused | None:
@@ -162,13 +181,8 @@ def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefuse
         case ssl.SSLError():
             return tls_refused(str(error.args), where, TLS_PORT)
         case exceptions.ProbableAuthenticationError() | exceptions.ProbableAccessDeniedError():
-            # pika keeps only the text of what happened; a mere break is a StreamLostError there.
-            text = str(error.args)
-            if "ConnectionClosedByBroker" not in text:
-                return tls_refused(text, where, TLS_PORT)
-            if isinstance(error, exceptions.ProbableAuthenticationError):
-                return _login_refused(address)
-            return _vhost_refused(where)
+            # A mere break, unless the broker had last words, which are among the causes.
+            return tls_refused(str(error.args), where, TLS_PORT) if _last_words(error) is None else None
         case exceptions.AuthenticationError():
             return BrokerRefused(
                 f"{where}: the broker does not offer login by user name and password",
@@ -176,14 +190,16 @@ def _refused(error: BaseException, address: Address, queue: str) -> BrokerRefuse
             )
         case exceptions.ConnectionClosedByBroker(reply_code=403):
             return _login_refused(address)
-        case exceptions.ConnectionClosedByBroker(reply_code=530, reply_text=text) if "channels" in text:
+        case exceptions.ConnectionClosedByBroker(reply_code=530, reply_text=text) if (
+            "number of channels" in text
+        ):
             return BrokerRefused(
                 f"{where}: the broker allows too few channels: {text}",
                 "a start needs three at once, and with retry:N one more for each step of --retry-delay: "
                 "rabbitmqctl set_user_limits",
             )
-        case exceptions.ConnectionClosedByBroker(reply_code=530):
-            return _vhost_refused(where)
+        case exceptions.ConnectionClosedByBroker(reply_code=530, reply_text=text):
+            return None if NO_ROOM.search(text) or text.endswith("is down") else _vhost_refused(where)
         case exceptions.ChannelClosedByBroker(reply_code=404) if is_missing(error):
             return NoSuchQueue(
                 f"{where}: there is no queue {queue!r}",

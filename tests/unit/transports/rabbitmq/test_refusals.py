@@ -27,6 +27,7 @@ from chronicle.transports.seam import Connector
 SECRET = "hunter22"
 WHICH = "queue 'orders' in vhost '/'"
 NO_QUEUE = exceptions.ChannelClosedByBroker(404, f"NOT_FOUND - no {WHICH}")
+ACCESS = "NOT_ALLOWED - access to vhost 'a' refused for user"
 CONNECTOR = Connector(f"amqps://me:{SECRET}@broker.example/live?heartbeat=7", "orders")
 
 
@@ -43,6 +44,11 @@ def untrusted() -> ssl.SSLCertVerificationError:
     return error
 
 
+def probably(guess: type[exceptions.AMQPConnectionError], code: int, text: str) -> BaseException:
+    """What pika makes of a login that the broker ended."""
+    return guess(repr(exceptions.ConnectionClosedByBroker(code, text)))
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -52,8 +58,22 @@ def untrusted() -> ssl.SSLCertVerificationError:
             exceptions.ConnectionClosedByBroker(530, "NOT_ALLOWED - number of channels opened (2) …"),
             "too few channels",
         ),
-        (exceptions.ProbableAuthenticationError("ConnectionClosedByBroker: (403)"), "password was refused"),
-        (exceptions.ProbableAccessDeniedError("ConnectionClosedByBroker: (530)"), "virtual host"),
+        (probably(exceptions.ProbableAuthenticationError, 403, "ACCESS_REFUSED"), "password was refused"),
+        (
+            probably(exceptions.ProbableAccessDeniedError, 530, "NOT_ALLOWED - vhost a not found"),
+            "virtual host",
+        ),
+        (
+            probably(exceptions.ProbableAccessDeniedError, 530, "NOT_ALLOWED - vhost is down not found"),
+            "virtual host",
+        ),
+        (
+            probably(
+                exceptions.ProbableAccessDeniedError, 530, f"{ACCESS} 'connection limit (1) is reached'"
+            ),
+            "virtual host",
+        ),
+        (probably(exceptions.ProbableAccessDeniedError, 530, f"{ACCESS} 'channels'"), "virtual host"),
         (exceptions.AuthenticationError("PLAIN"), "does not offer"),
         (NO_QUEUE, "there is no queue 'orders'"),
         (exceptions.ChannelClosedByBroker(403, "ACCESS_REFUSED"), "access to the queue 'orders'"),
@@ -117,6 +137,12 @@ def test_the_remedy_for_a_url_is_printed_in_full() -> None:
         exceptions.ChannelClosedByBroker(404, f"NOT_FOUND - {WHICH} process is stopped by supervisor"),
         exceptions.ChannelClosedByBroker(404, f"NOT_FOUND - failed to perform operation on {WHICH} due to …"),
         exceptions.ConnectionClosedByBroker(320, "CONNECTION_FORCED"),
+        probably(exceptions.ProbableAuthenticationError, 320, "CONNECTION_FORCED - broker forced …"),
+        probably(exceptions.ProbableAccessDeniedError, 530, f"{ACCESS} 'u': connection limit (1) is reached"),
+        probably(
+            exceptions.ProbableAccessDeniedError, 541, f"INTERNAL_ERROR - {ACCESS} 'u': vhost 'a' is down"
+        ),
+        exceptions.ConnectionClosedByBroker(530, f"{ACCESS} 'u': vhost 'a' is down"),
         exceptions.StreamLostError("lost"),
         exceptions.AMQPHeartbeatTimeout("missed"),
         ConnectionRefusedError(111, "Connection refused"),
