@@ -20,6 +20,7 @@ from support import raw_amqp, samples
 from support.fixtures import Broker, StartChronicle
 from support.forgery import forged
 from support.process import ChronicleProcess
+from support.proxy import Proxy
 from support.retrying import options, prepare
 from support.stage import PATIENCE, Stage, counted, stopped
 from support.waiting import wait_for
@@ -122,6 +123,43 @@ def test_a_message_the_broker_cannot_move_is_moved_by_us(stage: Stage, way: str)
     assert all(letter.headers["x-chronicle-queue"] == stage.queue for letter in letters)
     assert "not JSON" in letters[0].headers["x-chronicle-reason"]
     assert stage.queues.depth(stage.queue) == 0
+
+
+def letters(stage: Stage, dead: str, number: int) -> None:
+    wait_for(lambda: stage.queues.depth(dead) == number, PATIENCE, f"{number} dead letters")
+
+
+def test_the_connection_that_moves_may_end(rabbit: Broker, stage: Stage) -> None:
+    """RB7: nothing was under way, so nobody notices but the next such message, which opens another."""
+    dead = stage.queues.declare(dead_letter_queue(stage.queue))
+    process = stage.start("yes", "--dead-letters", "broker", "--tag", stage.queue)
+    for number in range(3):
+        raw_amqp.publish(stage.queues, stage.queue, b"bad %d" % number, BROKEN)
+        letters(stage, dead, number + 1)
+        listed = rabbit.node.ctl("list_connections", "--silent", "pid", "client_properties").splitlines()
+        (mover,) = [line.split("\t")[0] for line in listed if f"{stage.queue} mover" in line]
+        rabbit.node.ctl("close_connection", mover, "a test")
+    finish(process, 0)
+    assert not process.lines("message.put_aside")
+
+
+def test_a_connection_that_cannot_be_made_is_tried_again(stage: Stage) -> None:
+    """What waits for it is put aside, and what comes later is moved; the run goes on all the while."""
+    dead = stage.queues.declare(dead_letter_queue(stage.queue))
+    with Proxy(stage.url) as proxy:
+        env = {"CHRONICLE_URL": proxy.url_for(stage.url)}
+        process = stage.start("yes", "--dead-letters", "broker", "--on-invalid", "dead-letter", env=env)
+        process.wait_for_line("consumer.ready", PATIENCE)
+        proxy.refuse()
+        for number in range(SLOTS):
+            raw_amqp.publish(stage.queues, stage.queue, b"bad %d" % number, BROKEN)
+        wait_for(lambda: len(process.lines("message.put_aside")) == SLOTS, PATIENCE, "both put aside")
+        proxy.accept()
+        raw_amqp.publish(stage.queues, stage.queue, b"bad later", BROKEN)
+        letters(stage, dead, 1)
+        finish(process, 4)
+    assert [letter.body for letter in stage.queues.get_all(dead)] == [b"bad later"]
+    assert len(stage.left(SLOTS)) == SLOTS
 
 
 @pytest.mark.parametrize("has_dlq", [False, True], ids=["no dlq", "dlq"])

@@ -15,6 +15,7 @@ import pika
 from pika.adapters.utils.io_services_utils import _AsyncSSLTransport
 from pika.adapters.utils.selector_ioloop_adapter import SelectorIOServicesAdapter
 from pika.connection import Connection as PikaConnection
+from pika.exceptions import StreamLostError
 
 from chronicle.transports.rabbitmq.codec.frames import Arrival, Splitter
 from chronicle.transports.rabbitmq.poller import Poller
@@ -83,6 +84,8 @@ class Connection(pika.SelectConnection):
     def hang_up(self) -> None:
         """Close the socket with the next turn, whatever the broker says or does not say."""
         if self._transport is not None:
+            # pika would take an end without a reason for a defect of its own.
+            self._error = self._error or StreamLostError("hung up")
             self._transport.abort()
 
     def _proto_connection_made(self, transport: Any) -> None:

@@ -3,15 +3,18 @@
 Rule 1: it connects with the first such message, without anybody waiting for it; most runs never need it.
 Rule 2 (RB7): a copy without the forged header, mandatory, persistent and confirmed; only then may the
         original be acknowledged.
-Rule 3: one try. A copy that is returned or refused, and everything when this user may not publish or the
-        connection fails, is reported with the reason, and the caller puts it aside. Consuming goes on.
+Rule 3: one try. A copy that is returned or refused, and everything under way when the connection fails, is
+        reported with the reason, and the caller puts it aside. Consuming goes on.
+Rule 4: a connection that ended says nothing about the next one, which the next such message opens, after a
+        pause. Only that this user may not publish counts for all that come.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from time import monotonic, time
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pika import exceptions
 from pika.channel import Channel
@@ -30,6 +33,8 @@ from chronicle.transports.rabbitmq.courier import WITHOUT_DEATHS
 from chronicle.transports.rabbitmq.parameters import connection_parameters, reason
 from chronicle.transports.rabbitmq.session import Session
 from chronicle.transports.seam import Connector
+
+PAUSE: Final = 1.0  # seconds from the end of a connection to the next try
 
 
 class Moved(NamedTuple):
@@ -51,8 +56,9 @@ class Mover:
         self._user = address_of(connector.url, connector.extras).user
         self._connection: Connection | None = None
         self._channel: Channel | None = None  # once it confirms
-        self._failure = ""  # why nothing can be moved any more
-        self._waiting: list[tuple[Moved, Encoded]] = []
+        self._denied = ""  # why nothing can be moved any more
+        self._due = 0.0  # when it may connect again
+        self._waiting: deque[tuple[Moved, Encoded]] = deque()
         self._under_way: Confirms[Moved] = Confirms()
         self._moved: list[Moved] = []
         self._tags: set[int] = set()
@@ -72,8 +78,8 @@ class Mover:
         except (Unreadable, InvalidMessage):
             self._report(one, UNSENDABLE)
             return
-        if self._failure:
-            self._report(one, self._failure)
+        if self._denied:
+            self._report(one, self._denied)
         elif self._channel is not None:
             self._publish(one, properties)
         else:
@@ -87,17 +93,22 @@ class Mover:
         return moved
 
     def look(self) -> None:
-        """Give up on a connection that failed without saying so."""
+        """Give up on a connection that failed without saying so; connect again when it is time."""
         if self._connection is not None and self._connection.fault:
             self._fail("what the broker sent cannot be read")
         if self._under_way.overdue(monotonic()):
             self._fail(f"no confirmation for {CONFIRM_TIMEOUT:.0f}s")
+        if self._waiting:
+            self._connect()
 
     def _connect(self) -> None:
-        if self._connection is None:
-            parameters = connection_parameters(self._connector, name=f"{self._connector.tag} mover")
-            self._connection = self._session.start(parameters, self._ended)
-            self._connection.add_on_open_callback(self._on_open)
+        """Begin to connect, unless that has begun or it is too soon."""
+        if self._connection is not None or monotonic() < self._due:
+            return
+        parameters = connection_parameters(self._connector, name=f"{self._connector.tag} mover")
+        connection = self._session.start(parameters, lambda error: self._ended(connection, error))
+        connection.add_on_open_callback(self._on_open)
+        self._connection = connection
 
     def _on_open(self, connection: Any) -> None:
         connection.channel(on_open_callback=self._on_channel)
@@ -105,11 +116,10 @@ class Mover:
     def _on_channel(self, channel: Channel) -> None:
         def confirming(_frame: object) -> None:
             self._channel = channel
-            waiting, self._waiting = self._waiting, []
-            for one, properties in waiting:
-                self._publish(one, properties)
+            while self._waiting and self._channel is not None:
+                self._publish(*self._waiting.popleft())
 
-        channel.add_on_close_callback(lambda _channel, error: self._ended(error))
+        channel.add_on_close_callback(lambda closed, error: self._ended(closed.connection, error))
         channel.add_on_return_callback(self._on_return)
         channel.confirm_delivery(self._on_confirm, callback=confirming)
 
@@ -122,8 +132,8 @@ class Mover:
         try:
             body = one.settlement.delivery.body
             self._channel.basic_publish("", self._target, body, properties, mandatory=True)
-        except exceptions.AMQPError as error:  # it is closing; the reason is here or on its way
-            self._ended(error)
+        except exceptions.AMQPError:  # it is closing; the reason is on its way
+            self._fail("the connection broke")
 
     def _on_return(self, _channel: Channel, method: Any, _properties: Any, _body: bytes) -> None:
         # It comes before the confirmation of the same message.
@@ -136,15 +146,20 @@ class Mover:
     def _report(self, one: Moved, failure: str) -> None:
         self._moved.append(one._replace(failure=failure))
 
-    def _ended(self, error: BaseException) -> None:
+    def _ended(self, connection: object, error: BaseException) -> None:
+        if connection is not self._connection:
+            return  # it was given up before
         if isinstance(error, exceptions.ChannelClosedByBroker) and error.reply_code == 403:
-            self._fail("this user may not publish to the default exchange")
-        else:
-            self._fail(reason(error))
+            self._denied = "this user may not publish to the default exchange"
+        self._fail(self._denied or reason(error))
 
     def _fail(self, why: str) -> None:
-        """Nothing is moved any more on this connection; what was on its way is not known to have arrived."""
-        self._failure = self._failure or why
-        unsent, self._waiting = self._waiting, []
-        for one in (*(one for one, _ in unsent), *self._under_way.given_up()):
-            self._report(one, self._failure)
+        """Give this connection up; what was on its way is not known to have arrived."""
+        connection, self._connection, self._channel = self._connection, None, None
+        if connection is not None:
+            self._session.drop(connection)
+        self._due = monotonic() + PAUSE
+        unsent, self._waiting = self._waiting, deque()
+        under_way, self._under_way = self._under_way.given_up(), Confirms()
+        for one in (*(one for one, _ in unsent), *under_way):
+            self._report(one, why)

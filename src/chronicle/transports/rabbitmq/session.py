@@ -68,6 +68,11 @@ class Session:
         self._connections.append(connection)
         return connection
 
+    def drop(self, connection: Connection) -> None:
+        """This connection is not needed any more, whatever state it is in; the session goes on without it."""
+        self._connections.remove(connection)
+        connection.hang_up()
+
     def log_in(self, connection: Connection) -> None:
         """Wait until the connection is open. Raises BrokerRefused, BrokerUnreachable."""
         self.wait(lambda: bool(connection.is_open), CONNECT_TIMEOUT)
