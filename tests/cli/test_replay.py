@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import stat
+import subprocess
+import sys
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from support import samples
-from support.cli import Said, run
+from support.cli import PROGRAM, TIMEOUT, Said, run
 from support.crm import CANARY, seen, told, write_lines, write_syncer
 from support.fixtures import StartChronicle
 from support.waiting import wait_for
@@ -195,6 +197,29 @@ class TestDeadLetters:
         assert numbers(again) == {"messages": 2, "asked, dead-letter": 1, "failed, dead-letter": 1}
         assert sorted(seen(tmp_path)) == ["dead False", "no False", "no True"]
         assert len((tmp_path / "again.jsonl").read_text().splitlines()) == 2
+
+    @pytest.mark.parametrize("source", ["dead.jsonl", "other.jsonl", ".", "-"])
+    def test_they_are_not_written_where_they_are_read(self, tmp_path: Path, source: str) -> None:
+        """By whatever name: what is appended would be replayed, too, and never come to an end."""
+        write_lines(tmp_path / "m.jsonl", "dead")
+        assert replay(tmp_path, "m.jsonl", "--dead-letters", "dead.jsonl").code == 1
+        (tmp_path / "other.jsonl").symlink_to("dead.jsonl")
+        before = (tmp_path / "dead.jsonl").read_bytes()
+        with open(tmp_path / "dead.jsonl", "rb") as stdin:
+            done = subprocess.run(
+                [sys.executable, "-c", PROGRAM, "replay", *SYNC, source, "--dead-letters", "dead.jsonl"],
+                cwd=tmp_path, stdin=stdin, capture_output=True, text=True, timeout=TIMEOUT, check=False,
+            )  # fmt: skip
+        assert done.returncode == 2
+        said = Said(done.returncode, done.stdout, done.stderr)
+        assert said.problems == ["chronicle: --dead-letters dead.jsonl is one of the files to be read"]
+        assert (tmp_path / "dead.jsonl").read_bytes() == before
+
+    def test_a_new_file_for_them_in_a_folder_that_is_read_is_not_read(self, tmp_path: Path) -> None:
+        write_lines(tmp_path / "m.jsonl", "dead", "dead")
+        said = replay(tmp_path, ".", "--dead-letters", "z.jsonl")
+        assert numbers(said) == {"messages": 2, "asked, dead-letter": 2}
+        assert len((tmp_path / "z.jsonl").read_text().splitlines()) == 2
 
     def test_a_file_that_cannot_be_written(self, tmp_path: Path) -> None:
         write_lines(tmp_path / "m.jsonl", "yes")

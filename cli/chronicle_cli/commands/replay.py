@@ -11,7 +11,7 @@ from itertools import chain
 import click
 
 from chronicle.captures.file import CaptureFile, open_capture
-from chronicle.captures.sources import STDIN, FileReader, Found, find_messages
+from chronicle.captures.sources import STDIN, FileReader, Found, find_messages, refuse_to_write
 from chronicle.core.account import account_of, tells_outcome, went_wrong
 from chronicle.core.delivery import Delivery
 from chronicle.core.record import to_record
@@ -105,8 +105,10 @@ def command(
     if against:
         syncers = load_syncer(work, output), load_syncer(replace(work, syncer=against), output)
         return compare(ctx, syncers, messages)
+    if dead_letters is not None:
+        refuse_to_write(dead_letters, paths, "--dead-letters")
+    source = messages()  # before there is a new file, which may be in a folder that is read
     with DeadLetterFile(dead_letters) as file:
-        source = messages()
         code, tally = replayed(ctx, load_syncer(work, output), source, on_dead_letter=file.write)
     report.say(*table(tally))
     if source.cut_short:

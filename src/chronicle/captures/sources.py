@@ -6,7 +6,8 @@ Rule 2: a file is one JSON document or JSON lines; each document or line is a re
         verdict. Whoever wants to send only what is JSON has it checked (`check`); what is in a record was a
         message once, and is not.
 Rule 3: JSON lines are read one at a time, however large the file is. The first lines decide: a document
-        continues after its first line, JSON lines do not.
+        continues after its first line, JSON lines do not. What is appended to a file while it is read is not
+        read (`lines.py`), and what is written meanwhile is none of the files that are read.
 Rule 4: a path that cannot be read is reported before the first message.
 Rule 5: an encrypted capture is read like any other, and a wrong secret is reported before the first message.
         A capture whose writer was killed is read as far as it goes, with a warning. Where encrypted files are
@@ -28,6 +29,7 @@ from typing import Any, BinaryIO, Final, TypeAlias
 
 import orjson
 
+from chronicle.captures.lines import lines_of
 from chronicle.core.body import parse
 from chronicle.core.delivery import NOTHING, Delivery
 from chronicle.core.encryption import MAX_HEADER, AskSecret, cipher_from_header, decrypt_lines, is_encrypted
@@ -98,6 +100,24 @@ def find_messages(paths: Sequence[str], reader: FileReader) -> Iterator[Found]:
     for file in files:
         _look_at(file, reader)
     return chain.from_iterable(_read(file, reader) for file in files)
+
+
+def refuse_to_write(written: str, paths: Sequence[str], option: str) -> None:
+    """SettingError if the file that an option is to write is one of those that are read, by any name."""
+    try:
+        facts = os.stat(written)
+    except (OSError, ValueError):
+        return  # there is none yet, and what comes is not read: the files of a folder are those it has now
+    for file in (file for path in paths for file in _files(path)):
+        if _is_file(file, facts):
+            raise SettingError(f"{option} {written} is one of the files to be read", "name one that is not")
+
+
+def _is_file(name: str, facts: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.fstat(sys.stdin.fileno()) if name == STDIN else os.stat(name), facts)
+    except OSError:
+        return False
 
 
 def check_plain(paths: Sequence[str], reader: FileReader) -> None:
@@ -230,13 +250,14 @@ def _read(name: str, reader: FileReader) -> Iterator[Found]:
 
 def _split(file: BinaryIO, name: str, reader: FileReader) -> Iterator[Found]:
     """One message for a document, one per line for JSON lines; blank lines are skipped."""
-    lines = enumerate(file, start=1)
+    there = lines_of(file)
+    lines = enumerate(there, start=1)
     head: list[Line] = []
     filled: list[Line] = []
     for line in lines:
         head.append(line)
         if not filled and is_encrypted(line[1]):
-            yield from _decrypt(chain((line[1],), file), name, reader)
+            yield from _decrypt(chain((line[1],), there), name, reader)
             return
         if line[1].strip():
             filled.append(line)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from chronicle.captures.file import open_capture
 from chronicle.captures.sources import read_messages
 from chronicle.core.delivery import Delivery, Envelope
 from chronicle.core.encryption import Secret, SecretKind, encrypt_whole
@@ -156,6 +157,36 @@ def test_json_lines_are_not_read_ahead() -> None:
 
     endless = read_messages(["-"], "q", io.BufferedReader(Endless(), 900))
     assert [delivery.body for delivery in itertools.islice(endless, 1000)] == [b'{"a": 1}'] * 1000
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_file_that_grows_is_read_as_far_as_it_went_when_it_was_opened(
+    tmp_path: Path, encrypted: bool
+) -> None:
+    """Whoever writes what they read into the same file would never come to an end."""
+    path = tmp_path / "capture.jsonl"
+    file = open_capture(str(path), (lambda: SECRET) if encrypted else None)
+    file.write([to_record(RECORD)] * 2)
+    found = read_messages([str(path)], "q", ask=lambda _kind, _name: SECRET)
+    number = 0
+    for _ in itertools.islice(found, 10):
+        number += 1
+        file.write([to_record(RECORD)] * 100)
+    assert number == 2
+
+
+def test_a_file_on_standard_input_is_no_longer_than_it_was_either(tmp_path: Path) -> None:
+    """What was read of it before, by somebody else, is not counted."""
+    path = tmp_path / "m.jsonl"
+    path.write_bytes(b"{}\n" * 3)
+    with open(path, "rb") as stdin, open(path, "ab", buffering=0) as more:
+        stdin.readline()
+        found = read_messages(["-"], "q", stdin)
+        number = 0
+        for _ in itertools.islice(found, 10):
+            number += 1
+            more.write(b"{}\n" * 10_000)
+    assert number == 2
 
 
 SECRET = Secret(SecretKind.KEY, b"k" * 32)
