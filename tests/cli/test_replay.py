@@ -215,6 +215,18 @@ class TestDeadLetters:
         assert said.problems == ["chronicle: --dead-letters dead.jsonl is one of the files to be read"]
         assert (tmp_path / "dead.jsonl").read_bytes() == before
 
+    def test_they_are_not_appended_to_what_is_no_capture(self, tmp_path: Path) -> None:
+        """Nor is such a file mended: a key store of one line, without a newline, was cut to nothing."""
+        write_lines(tmp_path / "m.jsonl", "dead")
+        store = tmp_path / "keys.json"
+        store.write_bytes(samples.body("keys.json").strip())
+        store.chmod(0o600)
+        said = replay(tmp_path, "m.jsonl", "--dead-letters", "keys.json")
+        assert said.code == 2
+        assert said.problems == ["chronicle: keys.json exists and is not a capture"]
+        assert store.read_bytes() == samples.body("keys.json").strip()
+        assert seen(tmp_path) == []
+
     def test_a_new_file_for_them_in_a_folder_that_is_read_is_not_read(self, tmp_path: Path) -> None:
         write_lines(tmp_path / "m.jsonl", "dead", "dead")
         said = replay(tmp_path, ".", "--dead-letters", "z.jsonl")

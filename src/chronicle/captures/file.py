@@ -4,7 +4,8 @@ Rule 1 (D-21): the body is stored exactly as it came. So the file is created wit
         belongs to another user, that others can read, or that is a link, is refused (`files.py`).
 Rule 2: a batch is one write at the end of the file. A partial write is truncated again, and so is an
         incomplete line left behind by a killed writer.
-Rule 3: one writer at a time: the file is locked as long as it is open.
+Rule 3: a file that does not begin like a capture was named by mistake: it is refused, and stays as it is.
+Rule 4: one writer at a time: the file is locked as long as it is open.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from chronicle.core.body import MAX_BODY, glance
 from chronicle.core.encryption import (
+    MAGIC,
     MAX_HEADER,
     FileCipher,
     Randomness,
@@ -24,11 +27,12 @@ from chronicle.core.encryption import (
     is_encrypted,
     new_cipher,
 )
-from chronicle.core.record import dump
+from chronicle.core.record import dump, is_record
 from chronicle.errors import SettingError
 from chronicle.files import open_own
 
 CHUNK: Final = 1024 * 1024
+RECORD_BEGINS: Final = b'{"transport":"'
 
 
 class CaptureFile:
@@ -115,9 +119,15 @@ def open_capture(
     known = secret() if secret else None
     descriptor = _opened(path, new)
     try:
-        size = _repaired(descriptor, path, tell)
-        if size:
-            cipher = _same_cipher(descriptor, path, size, known)
+        size = os.fstat(descriptor).st_size
+        end = _after_newline(descriptor, size)
+        if size and not _is_capture(descriptor, size, end):
+            raise _no_capture(path)
+        cipher = _same_cipher(descriptor, path, end, known) if end else None
+        if end < size:
+            os.ftruncate(descriptor, end)
+            tell(f"{path} ended with an incomplete line, which was removed: its writer had been stopped")
+        if end:
             return CaptureFile(descriptor, cipher, randomness)
         file = CaptureFile(descriptor, new_cipher(known, randomness) if known else None, randomness)
         file.begin()
@@ -131,6 +141,10 @@ def open_capture(
 
 def _exists(path: str) -> SettingError:
     return SettingError(f"{path} already exists", "name a file that does not")
+
+
+def _no_capture(path: str) -> SettingError:
+    return SettingError(f"{path} exists and is not a capture", "name another file; this one is as it was")
 
 
 def _opened(path: str, new: bool) -> int:
@@ -152,14 +166,33 @@ def _opened(path: str, new: bool) -> int:
     return descriptor
 
 
-def _repaired(descriptor: int, path: str, tell: Callable[[str], None]) -> int:
-    """Truncate an incomplete line left by a killed writer; the size of what is complete."""
-    size = os.fstat(descriptor).st_size
-    end = _after_newline(descriptor, size)
-    if end < size:
-        os.ftruncate(descriptor, end)
-        tell(f"{path} ended with an incomplete line, which was removed: its writer had been stopped")
-    return end
+def _is_capture(descriptor: int, size: int, end: int) -> bool:
+    """Whether a file begins like a capture; its last whole line ends at `end`.
+
+    Without one, it may be the beginning of a line of ours, but no more than that: JSON that is complete is
+    none that a killed writer left behind.
+    """
+    line = _line_from(descriptor, 0, end or size)
+    if end:
+        return is_encrypted(line) or _is_record(line)
+    return any(line.startswith(known[: len(line)]) for known in (RECORD_BEGINS, MAGIC)) and not glance(line)
+
+
+def _is_record(line: bytes) -> bool:
+    """Whether a line is a record; one that is very long only has to begin like one."""
+    return line.startswith(RECORD_BEGINS) if len(line) > MAX_BODY else is_record(glance(line))
+
+
+def _line_from(descriptor: int, start: int, end: int) -> bytes:
+    """The line that starts here, without its newline, or the beginning of a very long one."""
+    line = b""
+    while start + len(line) < end and len(line) <= MAX_BODY:
+        most = min(CHUNK, end - start - len(line))
+        part, newline, _ = os.pread(descriptor, most, start + len(line)).partition(b"\n")
+        line += part
+        if newline or not part:
+            break
+    return line
 
 
 def _after_newline(descriptor: int, end: int) -> int:
@@ -176,7 +209,7 @@ def _after_newline(descriptor: int, end: int) -> int:
 def _same_cipher(descriptor: int, path: str, size: int, secret: Secret | None) -> FileCipher | None:
     """The cipher a capture was started with, ready for its next line; None if it is not encrypted.
 
-    Only the first line and the last two are read, however long the file has become.
+    Only the first two lines and the last two are read, however long the file has become.
     """
     header = os.pread(descriptor, min(size, MAX_HEADER + 1), 0).partition(b"\n")[0]
     if not is_encrypted(header):
@@ -197,7 +230,21 @@ def _same_cipher(descriptor: int, path: str, size: int, secret: Secret | None) -
             cipher.resume(last, before)
         except ValueError as error:
             raise SettingError(f"{path}, its last line: {error}", "name another file") from None
+        if not _begins_with_record(cipher, _line_from(descriptor, first, size)):
+            raise _no_capture(path)
     return cipher
+
+
+def _begins_with_record(cipher: FileCipher, line: bytes) -> bool:
+    """Whether an encrypted file begins with a record, as far as can be told; a key store does not."""
+    before, cipher.before = cipher.before, b""
+    try:
+        content = cipher.decrypt(line)
+    except ValueError:  # it is damaged, which whoever reads it is told, or very long
+        return True
+    finally:
+        cipher.before = before
+    return not content or _is_record(content)
 
 
 def _line_before(descriptor: int, end: int) -> tuple[bytes, int]:

@@ -18,7 +18,7 @@ from chronicle.captures.file import CaptureFile, open_capture
 from chronicle.captures.recorder import Recorder
 from chronicle.captures.sources import FileReader, find_messages
 from chronicle.core.delivery import Delivery, Envelope
-from chronicle.core.encryption import Secret, SecretKind
+from chronicle.core.encryption import MAGIC, Secret, SecretKind, encrypt_whole
 from chronicle.core.outcome import Action, Asked, Failed, Invalid, Outcome, Synced, Verdict
 from chronicle.core.record import from_record, to_record
 from chronicle.core.settlement import Fate, Settlement
@@ -42,7 +42,8 @@ def record(number: int) -> dict[str, Any]:
 
 
 def write(path: Path, *numbers: int, secret: Secret | None = None, said: list[str] | None = None) -> None:
-    file = open_capture(str(path), (lambda: secret) if secret else None, tell=(said or []).append)
+    tell = ([] if said is None else said).append
+    file = open_capture(str(path), (lambda: secret) if secret else None, tell=tell)
     file.write([record(number) for number in numbers])
     file.close()
 
@@ -154,6 +155,51 @@ def test_an_incomplete_line_is_skipped_and_removed(path: Path, secret: Secret | 
     assert len(repaired) == 1
     said = []
     assert (read(path, said), said) == ([1, 2, 4], [])
+
+
+@pytest.mark.parametrize("torn", [1, 5, 16, 60])
+@pytest.mark.parametrize("secret", [None, KEY])
+def test_a_first_line_that_is_incomplete_is_removed(path: Path, secret: Secret | None, torn: int) -> None:
+    write(path, 1, secret=secret)
+    os.truncate(path, torn)
+    said: list[str] = []
+    write(path, 2, secret=secret, said=said)
+    assert (read(path), len(said)) == ([2], 1)
+
+
+@pytest.mark.parametrize("secret", [None, KEY])
+def test_a_capture_may_begin_with_a_record_of_any_size(path: Path, secret: Secret | None) -> None:
+    file = open_capture(str(path), (lambda: secret) if secret else None)
+    file.write([to_record(Delivery(b"1" * 3_000_000, queue="q", transport="rabbitmq"))])
+    file.close()
+    write(path, 2, secret=secret)
+    reader = FileReader("plain", ask=lambda _kind, _name: KEY)
+    assert [len(found.delivery.body) for found in find_messages([str(path)], reader)] == [3_000_000, 1]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"pppp": {"private": "s"}}',
+        b"\n",
+        b"notes\nmore",
+        b"{}\n{}\n{",
+        b'{"transport":"bus","line":4}',
+        b'{"transport":"bus","line":4}\n{"transport":"tram","li',
+        encrypt_whole(b'{"pppp": {"private": "s"}}', KEY, os.urandom),
+        encrypt_whole(b'{"pppp": {"private": "s"}}', KEY, os.urandom)[:-9],
+    ],
+)
+@pytest.mark.parametrize("secret", [None, KEY])
+def test_what_is_no_capture_stays_as_it_is(path: Path, content: bytes, secret: Secret | None) -> None:
+    """A key store without a last newline was cut to nothing, as what a killed writer had left."""
+    path.write_bytes(content)
+    path.chmod(0o600)
+    locked = secret is None and content.startswith(MAGIC)
+    with pytest.raises(SettingError, match="is encrypted" if locked else "is not a capture") as caught:
+        open_capture(str(path), (lambda: secret) if secret else None)
+    assert "name another file" in caught.value.remedy
+    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize("secret", [None, KEY])
