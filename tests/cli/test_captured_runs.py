@@ -222,7 +222,10 @@ def test_against_names_the_action_of_a_proca_message(folder: Path) -> None:
 
 
 def test_against_refuses_what_it_cannot_do_twice(folder: Path) -> None:
-    assert replay(folder, "--against", "s.py:other", "-").code == 2
+    for stdin in ("-", "/dev/stdin"):
+        said = replay(folder, "--against", "s.py:other", stdin)
+        assert said.code == 2
+        assert "cannot be used with --against" in said.problems[0]
     assert replay(folder, "--against", "s.py:other", "m.jsonl", "--dead-letters", "d.jsonl").code == 2
 
 

@@ -53,7 +53,10 @@ def test_repeat_and_standard_input(tmp_path: Path, lines: Path) -> None:
     args = ("publish", "--url", "local:q.db", "--queue", "q")
     assert run(*args, "--repeat", "3", str(lines), cwd=tmp_path).out == "750 messages on q, confirmed\n"
     assert run(*args, "-", cwd=tmp_path, stdin="{}\n{}\n").out == "2 messages on q, confirmed\n"
-    assert run(*args, "--repeat", "2", "-", cwd=tmp_path).code == 2
+    for stdin in ("-", "/dev/stdin"):
+        said = run(*args, "--repeat", "2", stdin, cwd=tmp_path, stdin="{}\n")
+        assert said.code == 2
+        assert "cannot be read twice" in said.problems[0]
 
 
 def test_dry_run_connects_to_nothing(tmp_path: Path, lines: Path) -> None:

@@ -13,13 +13,13 @@ import click
 
 from chronicle.captures.sources import (
     MAX_DEPTH,
-    STDIN,
     TRANSPORT,
     Check,
     FileReader,
     check_message,
     check_plain,
     find_messages,
+    once_only,
 )
 from chronicle.core.body import parse
 from chronicle.core.delivery import Delivery
@@ -90,8 +90,8 @@ def command(ctx: click.Context, /, files: Sequence[str], repeat: int, dry_run: b
     report.warn(*where.warnings)
     if not is_dead_letter_queue(where.queue):  # what is put back there has died already
         check_letters(where.connector(), where.broker)
-    if repeat > 1 and STDIN in files:
-        raise SettingError("standard input cannot be read twice", "leave out --repeat, or name a file")
+    if repeat > 1 and (what := once_only(files)):
+        raise SettingError(f"{what} cannot be read twice", "leave out --repeat, or name a file")
     secrets = PassphraseSource(os.environ, encrypt=ctx.params["encrypt"])
 
     check = check_of(ctx.params["schema"])

@@ -11,7 +11,7 @@ from itertools import chain
 import click
 
 from chronicle.captures.file import CaptureFile, open_capture
-from chronicle.captures.sources import STDIN, FileReader, Found, find_messages, refuse_to_write
+from chronicle.captures.sources import FileReader, Found, find_messages, once_only, refuse_to_write
 from chronicle.core.account import account_of, tells_outcome, went_wrong
 from chronicle.core.delivery import Delivery
 from chronicle.core.record import to_record
@@ -90,8 +90,7 @@ def command(
     """
     work, output = options.work_of(ctx), options.output_of(ctx)
     report.warn(*work.warnings)
-    if against and (dead_letters or STDIN in paths):
-        what = "--dead-letters" if dead_letters else "standard input"
+    if against and (what := "--dead-letters" if dead_letters else once_only(paths)):
         raise SettingError(
             f"{what} cannot be used with --against", "leave one out: the messages are read twice"
         )

@@ -120,6 +120,16 @@ def _is_file(name: str, facts: os.stat_result) -> bool:
         return False
 
 
+def once_only(paths: Sequence[str]) -> str | None:
+    """What of these can be read only once, in words: standard input, or a pipe under any name."""
+    for path in paths:
+        if path == STDIN:
+            return "standard input"
+        if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+            return f"{path}, which is no regular file,"
+    return None
+
+
 def check_plain(paths: Sequence[str], reader: FileReader) -> None:
     """Check the plain messages of all files, but not of standard input; SettingError for the first bad one.
 
