@@ -6,7 +6,6 @@ does not use handles.
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from chronicle.captures.sources import Found
 from chronicle.core.account import kind_of
+from chronicle.core.deadletters.death import undead
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action, Synced, is_drop
 from chronicle.core.settlement import Settlement
@@ -43,8 +43,8 @@ class End(NamedTuple):
 
 
 def fresh(found: Found) -> Delivery:
-    """The message as if it came for the first time: what the broker counted belongs to another run."""
-    again = copy.copy(found.delivery)
+    """The message as if it came for the first time: no try that was counted, also in headers, counts now."""
+    again = found.delivery.with_headers(undead(found.delivery.headers))
     again.redelivered = False
     again.counted = 0
     again.handle = Place(found.file, found.line)

@@ -105,6 +105,34 @@ class TestSources:
         assert replay(tmp_path, "capture.jsonl").code == 0
         assert seen(tmp_path) == ["yes False"]
 
+    def test_a_dead_letter_starts_afresh(self, tmp_path: Path) -> None:
+        """Headers of its death are left out, as when it is published: no try of then counts now."""
+        headers = {
+            "x-chronicle-attempts": 3,
+            "x-chronicle-reason": "the syncer returned False",
+            "x-delivery-count": 4,
+            "x-death": [{"queue": "q", "reason": "rejected", "count": 5}],
+            "tenant": "12",
+        }
+        record = {
+            "transport": "rabbitmq", "queue": "q", "body": {"base64": b64("{}")}, "headers": headers,
+            "properties": {"message_id": "m"}, "metadata": {"timestamp": 7, "counted": 2},
+        }  # fmt: skip
+        (tmp_path / "dead.jsonl").write_text(json.dumps(record) + "\n")
+        (tmp_path / "tells.py").write_text(
+            "def sync(message, delivery):\n"
+            "    facts = (delivery.attempts, dict(delivery.headers), dict(delivery.properties))\n"
+            "    print(*facts, delivery.timestamp)\n"
+            "    return delivery.attempts > 1\n"
+        )
+        said = run(
+            "replay", "--syncer", "tells:sync", "--schema", "json", "--max-retries", "2", "dead.jsonl",
+            cwd=tmp_path,
+        )  # fmt: skip
+        assert said.code == 0
+        told = "{'tenant': '12'} {'message_id': 'm'} 7"
+        assert [line for line in said.out.splitlines() if "tenant" in line] == [f"1 {told}", f"2 {told}"]
+
     @pytest.mark.parametrize(
         ("path", "problem"),
         [

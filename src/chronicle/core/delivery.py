@@ -171,6 +171,13 @@ class Delivery:
         another.failed = self.failed or now
         return another
 
+    def with_headers(self, headers: Facts) -> Delivery:
+        """The same message with these headers instead of its own."""
+        envelope = self.envelope
+        another = copy(self)
+        another._envelope = Envelope(headers, envelope.properties, envelope.fault)
+        return another
+
     def __repr__(self) -> str:
         """Ids and sizes only: a delivery ends up in tracebacks and logs."""
         return f"<Delivery {self.transport} {self.queue!r} {len(self.body)} bytes>"
