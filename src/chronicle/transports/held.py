@@ -51,3 +51,6 @@ class Held:
         back = list(self._held.values())
         self._held.clear()
         return back
+
+    def __len__(self) -> int:
+        return len(self._held)

@@ -3,6 +3,7 @@
 Rule 1: the source is read as there is room, so gigabytes of captures pass through a few messages at a time.
         A requeued message that is due comes before a new one, and after those requeued earlier: if it were
         kept to the end, a capture of failures would pile up in memory.
+        If it fails, all that was read before is handed out and settled first.
 Rule 2: a delivery is handed out as the source made it, its handle too, but for its lease (held.py).
 """
 
@@ -12,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Sized
 from copy import copy
-from itertools import islice
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.machine import Machine
@@ -44,6 +44,7 @@ class MemoryTransport:
         self.notices: deque[Notice] = deque()
         self.place = place
         self._source = iter(source)
+        self._failure: Exception | None = None  # of the source, not yet raised
         self._unread = len(source) if isinstance(source, Sized) else None  # None: unknown
         self._on_dead_letter = on_dead_letter
         self._waker = Waker()
@@ -109,10 +110,21 @@ class MemoryTransport:
         taken = self._backlog.take(room)
         wanted = room - len(taken)
         if wanted and self._unread != 0:
-            new = list(islice(self._source, wanted))
-            if len(new) < wanted:
-                self._unread = 0
-            elif self._unread is not None:
-                self._unread -= len(new)
-            taken += new
+            taken += self._read(wanted)
+        if self._failure is not None and not (taken or self._held or self._backlog):
+            raise self._failure
         return taken
+
+    def _read(self, wanted: int) -> list[Delivery]:
+        """What is new; a failure of the source is kept until nothing that came before it is left."""
+        new: list[Delivery] = []
+        try:
+            while len(new) < wanted and self._failure is None:
+                new.append(next(self._source))
+        except StopIteration:
+            self._unread = 0
+        except Exception as error:
+            self._failure = error
+        if self._unread:
+            self._unread -= len(new)
+        return new

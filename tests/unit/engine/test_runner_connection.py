@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from chronicle.core.backoff import Backoff
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Action
+from chronicle.core.settlement import Settlement
 from chronicle.engine.job import Bounds, Exit, Lifecycle
 from chronicle.errors import (
     BrokerRefused,
@@ -23,7 +24,6 @@ from chronicle.transports.memory import MemoryTransport
 from chronicle.transports.seam import Promises
 from support.running import PATIENCE, Gate, Running
 from support.scripted import ScriptedTransport
-from support.waiting import wait_for
 
 UNTIL_EMPTY = Bounds(until_empty=True)
 AWAY = BrokerUnreachable("nobody answers")
@@ -60,24 +60,46 @@ class TestConnecting:
         with pytest.raises(BrokerRefused, match="no queue 'q'"):
             _ = Running(Crm, transport).ending
 
-    def test_no_syncer_starts_on_what_a_damaged_capture_cuts_off(self) -> None:
-        """A source that fails in the middle: nobody would settle what was read before."""
+    def test_no_syncer_starts_on_what_a_failure_cuts_off(self) -> None:
+        """A transport that fails in the middle: nobody would settle what was received before."""
         gate = Gate()
+
+        class Failing(MemoryTransport):
+            def receive(self, room: int, timeout: float) -> Sequence[Delivery]:
+                if gate.started:
+                    raise SettingError("it cannot be read any further")
+                return super().receive(room, min(timeout, 0.01))
 
         def sync(message: bytes) -> bool:
             return message == b"0" or gate.sync(message)
 
-        def source() -> Iterator[Delivery]:
-            for content in bodies(3):
-                yield Delivery(content, queue="q", transport="memory")
-            wait_for(lambda: gate.started, PATIENCE, "the second")
-            raise SettingError("capture.jsonl, line 4: a damaged record")
-
-        running = Running(sync, MemoryTransport(source()), prefetch=3)
-        with pytest.raises(SettingError, match="line 4"):
+        source = [Delivery(content, queue="q", transport="memory") for content in bodies(3)]
+        running = Running(sync, Failing(source), prefetch=3)
+        with pytest.raises(SettingError, match="any further"):
             _ = running.ending
         gate.free.set()
         assert gate.started == [b"1"]
+
+    @pytest.mark.parametrize("prefetch", [1, 2, 3, 100])
+    def test_what_stands_before_a_damaged_line_is_handled(self, prefetch: int) -> None:
+        """However far was read ahead, and further tries too: the error comes after all that."""
+        started: list[bytes] = []
+
+        def sync(message: bytes) -> bool:
+            started.append(message)
+            return message != b"1"
+
+        def source() -> Iterator[Delivery]:
+            for content in bodies(5):
+                yield Delivery(content, queue="q", transport="memory")
+            raise SettingError("capture.jsonl, line 6: a damaged record")
+
+        dead: list[Settlement] = []
+        transport = MemoryTransport(source(), on_dead_letter=dead.append)
+        with pytest.raises(SettingError, match="line 6"):
+            _ = Running(sync, transport, prefetch=prefetch, bounds=UNTIL_EMPTY).ending
+        assert sorted(started) == [b"0", b"1", b"1", b"2", b"3", b"4"]
+        assert [settlement.delivery.body for settlement in dead] == [b"1"]
 
     def test_D_9_once_connected_a_refusal_is_waited_out(self) -> None:
         """A queue that is deleted and made again, a permission taken and given."""
