@@ -44,18 +44,24 @@ class Export:
         *,
         conditions: tuple[Condition, ...] = (),
         limit: int | None = None,
+        oldest: int | None = None,
         drop: bool = False,
         max_body: int = MAX_BODY,
         readable: int | None = None,
         now: Callable[[], float] = time,
     ) -> None:
-        """Bodies up to `readable` bytes, or `max_body`, are in their records as text and JSON, too."""
+        """At most the `oldest` are looked at, and so many of those that match are taken as `limit` says.
+
+        Bodies up to `readable` bytes, or `max_body`, are in their records as text and JSON, too.
+        """
         self.tally = Tally()
+        self.in_doubt = 0  # were being removed when the connection was lost
         self._letters = letters
         self._queue = queue
         self._sink = sink
         self._conditions = conditions
         self._limit = limit
+        self._oldest = oldest
         self._drop = drop
         self._max_body = max_body
         self._readable = max_body if readable is None else readable
@@ -70,7 +76,7 @@ class Export:
         tally = self.tally
         tally.present = self._letters.present
         while not tally.stopped:
-            room = BATCH if self._limit is None else min(BATCH, self._limit - tally.moved)
+            room = self._room()
             batch = self._letters.read(room, TURN) if room else None
             if batch is None:
                 tally.present = self._letters.present
@@ -78,6 +84,11 @@ class Export:
             self._work_on(batch)
             advance(len(batch))
         return tally
+
+    def _room(self) -> int:
+        """How many may be read next."""
+        room = BATCH if self._limit is None else min(BATCH, self._limit - self.tally.moved)
+        return room if self._oldest is None else min(room, self._oldest - self.tally.seen)
 
     def _work_on(self, batch: Sequence[Delivery]) -> None:
         now = int(self._now() * 1000)
@@ -89,7 +100,9 @@ class Export:
         if self._drop and meant:
             if self._sink is not None:
                 self._sink.sync()
+            self.in_doubt = len(meant)
             self._letters.remove([delivery for delivery, _ in meant])
+            self.in_doubt = 0
         self.tally.seen += len(batch)
         self.tally.gone[self._queue] += len(meant)
         for _, letter in pairs:

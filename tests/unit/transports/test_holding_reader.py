@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import pytest
 
 from chronicle.core.delivery import Delivery
+from chronicle.core.settlement import Settlement
 from chronicle.errors import BrokerUnreachable, ConnectionLost
 from chronicle.transports import holding_reader
 from chronicle.transports.holding_reader import HoldingReader
@@ -118,6 +120,26 @@ def test_a_removal_that_is_in_doubt_is_a_lost_connection() -> None:
     with pytest.raises(ConnectionLost):
         reader.remove(found[1:])  # the broker has it back
     assert broker.bodies == [b"1"]
+
+
+def test_a_removal_is_certain_only_when_the_broker_has_answered_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that answers no acknowledgement may be gone before it gets one."""
+    broker = Broker(2)
+    reader = opened(broker)
+    found = read_all(reader)
+    consumer = broker.consumers[0]
+    settle = consumer.settle
+
+    def written_to_a_dead_connection(work: Sequence[Settlement]) -> Sequence[Settlement]:
+        settled = settle(work)
+        consumer.lose()
+        return settled
+
+    monkeypatch.setattr(consumer, "settle", written_to_a_dead_connection)
+    with pytest.raises(ConnectionLost):
+        reader.remove(found)
 
 
 def test_it_may_be_opened_again_and_then_reads_what_is_there() -> None:

@@ -1,4 +1,7 @@
-"""`chronicle dlq export` and `chronicle dlq drop`: dead letters into a file, and out of the queue."""
+"""`chronicle dlq export` and `chronicle dlq drop`: dead letters into a file, and out of the queue.
+
+Rule: nothing is held and no connection is open while a person is asked: nobody would keep it alive.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from chronicle.captures.file import CaptureFile, open_capture
 from chronicle.core.deadletters.conditions import Condition
 from chronicle.core.encryption import Secret
 from chronicle.core.record import dump
+from chronicle.core.words import many
 from chronicle.deadletters.export import Export, RecordWriter
 from chronicle.deadletters.reader import AHEAD
 from chronicle.deadletters.redrive import Tally
@@ -183,19 +187,31 @@ def drop(
     aim = aim_of(ctx)
     sink = None if no_export else LazyFile(file or default_name(aim.dead), secret_of(ctx), new=False)
     kept = "no copy is kept" if sink is None else f"a copy goes to {sink.path}"
-    with aim.read(AHEAD) as letters:
+    asked = None if yes else number_in(aim)
+    if asked:
         which = "the matching ones among the" if conditions else "the"
-        question = f"Drop {which} {counted(letters.present)} in {aim.dead}? {kept}"
-        if letters.present and not yes and not dlq_options.agreed(question):
+        if not dlq_options.agreed(f"Drop {which} {counted(asked)} in {aim.dead}? {kept}"):
             report.say("nothing dropped")
             return Exit.DONE
+    elif asked == 0:
+        return ending(Tally(), aim, f"dropped from {aim.dead}")
+    with aim.read(AHEAD) as letters:
+        if asked is not None and letters.present != asked:
+            most = f": no more than the oldest {asked} are dropped" if letters.present > asked else ""
+            report.note(f"{counted(letters.present)} in {aim.dead} by now{most}")
         work = Export(
-            letters, aim.queue, sink, conditions=conditions, limit=limit, drop=True, max_body=aim.max_body,
-            readable=readable_of(ctx, aim),
+            letters, aim.queue, sink, conditions=conditions, limit=limit, oldest=asked, drop=True,
+            max_body=aim.max_body, readable=readable_of(ctx, aim),
         )  # fmt: skip
         tally = carried_out(work, sink, aim, letters.present, "dropped")
     where = "" if sink is None or not tally.moved else f"; a copy is in {sink.path}"
     return ending(tally, aim, f"dropped from {aim.dead}{where}")
+
+
+def number_in(aim: Aim) -> int:
+    """How many dead letters there are now."""
+    with aim.read(1) as letters:
+        return letters.present
 
 
 def carried_out(work: Export, sink: RecordWriter | None, aim: Aim, present: int, doing: str) -> Tally:
@@ -215,8 +231,17 @@ def carried_out(work: Export, sink: RecordWriter | None, aim: Aim, present: int,
             f"the file cannot be written: {error.strerror}", "what was not written is still in the queue"
         ) from None
     except ChronicleError:
-        report.note(f"{counted(work.tally.moved)} {doing} before that; the rest is still in {aim.dead}")
+        report.note(so_far(work, doing, aim.dead))
         raise
+
+
+def so_far(work: Export, doing: str, dead: str) -> str:
+    """What is certain when the broker was lost: nobody knows what became of a removal without an answer."""
+    doubt = ""
+    if work.in_doubt:
+        whether = many(work.in_doubt, "more is gone", "more are gone")
+        doubt = f"; whether {whether} is not known: the broker did not answer"
+    return f"{counted(work.tally.moved)} {doing} before that{doubt}; the rest is still in {dead}"
 
 
 def ending(tally: Tally, aim: Aim, done: str, *, to_stderr: bool = False) -> int:
