@@ -108,6 +108,10 @@ class ClientFailed(ChronicleError):
 
     exit_code = 3
 
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(problem)
+        self.remedy = remedy
+
 
 class CannotKeep(ClientFailed):
     """Nobody takes a message that must not be lost, such as a dead letter that is too large everywhere."""

@@ -145,6 +145,31 @@ class TestFatal:
         assert [message["do"] for message in waiting(tmp_path, "q.dlq")] == ["raise"]
 
 
+class TestDamaged:
+    """The queue file is damaged while a run is at work on it."""
+
+    SYNCER = """
+import os
+
+def sync(message):
+    with open("chronicle.db", "r+b") as file:
+        file.seek(4096)
+        file.write(os.urandom(os.path.getsize("chronicle.db") - 4096))
+    return True
+"""
+
+    def test_X6_it_ends_the_run_with_a_remedy(self, tmp_path: Path) -> None:
+        """No reconnect mends it, so the run does not wait for one."""
+        (tmp_path / "damaging.py").write_text(self.SYNCER)
+        publish(tmp_path, *["yes"] * 400)
+        said = consume(tmp_path, "--until-empty", "--prefetch", "1", "--syncer", "damaging:sync")
+        assert said.code == 3
+        (failed,) = [line for line in said.raw.splitlines() if '"connection.failed"' in line]
+        facts = json.loads(failed)
+        assert "is damaged" in facts["text"]
+        assert "restore a backup" in facts["remedy"]
+
+
 class TestRefused:
     """Exit code 2: one line about what is wrong, one about what to do, nothing consumed (D-9)."""
 

@@ -15,7 +15,7 @@ import pytest
 from chronicle.core.outcome import Action, Verdict
 from chronicle.core.policy import grown
 from chronicle.core.settlement import Fate
-from chronicle.errors import BrokerRefused, ConnectionLost, SettingError
+from chronicle.errors import BrokerRefused, ClientFailed, ConnectionLost, SettingError
 from chronicle.transports.local import schema
 from chronicle.transports.local.consumer import LocalTransport
 from chronicle.transports.local.publisher import LocalPublisher
@@ -192,6 +192,20 @@ def test_a_removed_file_is_told_and_not_waited_on(file: Path, transport: LocalTr
     file.unlink()
     with pytest.raises(ConnectionLost, match="removed or replaced"):
         wait_for(lambda: transport.receive(0, 0.1), 60, "the loss to be told", every=0)
+
+
+def test_damage_is_told_with_a_remedy_and_not_waited_on(file: Path) -> None:
+    """Opening the file again would not mend it, so no reconnect is asked for."""
+    publish(file, *(Outgoing(b"x" * 500) for _ in range(200)))
+    transport = LocalTransport(connector(file))
+    opened(transport)
+    with file.open("r+b") as raw:
+        raw.seek(4096)
+        raw.write(os.urandom(file.stat().st_size - 4096))
+    with pytest.raises(ClientFailed, match="damaged") as told:
+        transport.receive(200, 0)
+    assert told.value.remedy
+    transport.close()
 
 
 def test_nothing_is_confirmed_that_went_to_a_removed_file(file: Path) -> None:

@@ -71,7 +71,8 @@ def of_thread(error: BaseException) -> Failure:
 
 def of_client(error: ClientFailed) -> Failure:
     """The transport cannot go on."""
-    return Failure(Exit(error.exit_code), str(error), event=events.FAILED)
+    facts = {"remedy": error.remedy} if error.remedy else {}
+    return Failure(Exit(error.exit_code), str(error), event=events.FAILED, facts=facts)
 
 
 def of_garbage(error: ChronicleError, patience: Patience) -> Failure | None:

@@ -70,6 +70,7 @@ class LocalTransport:
         self._clock = clock
         self._waker = Waker()
         self._verdicts = Verdicts(connector.tag, clock)
+        self._final: list[Settlement] = []  # and not yet returned
         self._stall = Stall(self.notices)
         self._proven = False  # that there is room to settle what is claimed
         self._store: Store | None = None
@@ -149,13 +150,14 @@ class LocalTransport:
 
     def settle(self, work: Sequence[Settlement]) -> Sequence[Settlement]:
         """Carry out the verdicts in one transaction; what cannot be written now is tried again later."""
-        final = self._verdicts.take_in(work, self._owner.token if self._owner is not None else None)
+        self._final += self._verdicts.take_in(work, self._owner.token if self._owner is not None else None)
         if self._verdicts and not self._stall.left(time.monotonic()):
             store, _ = self._opened()
             with self._trying():
-                final += self._verdicts.write(store)
+                self._final += self._verdicts.write(store)
                 self._stall.passed(time.monotonic())
                 self._next = 0  # a requeue may be due, and our own changes do not show in the data version
+        final, self._final = self._final, []
         return final
 
     def is_empty(self) -> bool | None:
@@ -184,6 +186,7 @@ class LocalTransport:
         store, self._store = self._store, None
         owner, self._owner = self._owner, None
         self._verdicts.forget()
+        self._final.clear()
         if store is not None:
             if owner is not None:
                 store.give_back(owner.token)

@@ -3,6 +3,7 @@
 Rule 1: the file appears complete or not at all, readable by its owner only; one that is not ours, or is newer
         than we are, is left as it is.
 Rule 2: no sqlite3 error leaves this package: everything that touches the file goes through `translated`.
+Rule 3: a file that is damaged while it is open ends the run: opening it again would not mend it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from chronicle.errors import BrokerError, BrokerRefused, BrokerUnreachable, ConnectionLost
+from chronicle.errors import (
+    BrokerError,
+    BrokerRefused,
+    BrokerUnreachable,
+    ClientFailed,
+    ConnectionLost,
+)
 
 APPLICATION: Final = 0x6368726E  # "chrn", in the header of the file
 VERSION: Final = 1
@@ -69,6 +76,7 @@ PASSING: Final = {
     sqlite3.SQLITE_FULL: "free space on the disk",
     sqlite3.SQLITE_IOERR: "look at the disk: how full it is, and what the system's log says about it",
 }
+DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # as seen in a file that was open
 
 
 class Stalled(ConnectionLost):
@@ -138,12 +146,14 @@ def create(path: Path, place: str) -> None:
                 os.unlink(left)
 
 
-def explain(error: sqlite3.Error, place: str, *, opening: bool) -> BrokerError | BrokerRefused:
-    """Say what is wrong with the file; only while opening is retrying ever called pointless."""
+def explain(error: sqlite3.Error, place: str, *, opening: bool) -> BrokerError | BrokerRefused | ClientFailed:
+    """Say what is wrong with the file; once it is open, only damage makes retrying pointless."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     problem = f"{place} {PROBLEMS.get(code, f'does not work: {error}')}"
     if not opening and code in PASSING:
         return Stalled(problem, needs_room=code != sqlite3.SQLITE_BUSY)
+    if not opening and code in DAMAGED:
+        return ClientFailed(f"{place} {PROBLEMS[sqlite3.SQLITE_CORRUPT]}", REMEDIES[sqlite3.SQLITE_CORRUPT])
     if not opening:
         return ConnectionLost(problem)
     if code in REMEDIES:
