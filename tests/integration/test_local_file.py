@@ -16,7 +16,7 @@ from chronicle.core.outcome import Action, Verdict
 from chronicle.core.policy import grown
 from chronicle.core.settlement import Fate
 from chronicle.errors import BrokerRefused, ClientFailed, ConnectionLost, SettingError
-from chronicle.transports.local import schema
+from chronicle.transports.local import consumer, schema
 from chronicle.transports.local.consumer import LocalTransport
 from chronicle.transports.local.publisher import LocalPublisher
 from chronicle.transports.seam import Connector, Outgoing
@@ -182,6 +182,42 @@ def test_a_file_that_may_not_be_written_is_refused() -> None:
             os.seteuid(0)
         folder.chmod(0o700)
         shutil.rmtree(folder)
+
+
+@pytest.fixture
+def as_somebody() -> Iterator[Path]:
+    """A folder of a user whom file modes stop; root may open anything, so root is somebody else meanwhile."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o777)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    yield folder
+    if root:
+        os.seteuid(0)
+    shutil.rmtree(folder)
+
+
+def test_a_holder_whose_lock_may_not_be_opened_counts_as_alive(
+    as_somebody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process may be at work. A start, the patrol and everything else go on, and it is told once."""
+    monkeypatch.setattr(consumer, "PATROL", 0.0)
+    file = as_somebody / "queue.db"
+    publish(file, *(Outgoing(b"%d" % number) for number in range(3)))
+    theirs, ours = LocalTransport(connector(file)), LocalTransport(connector(file))
+    assert len(opened(theirs).receive(1, 0)) == 1
+    (lock,) = Path(f"{file}-owners").iterdir()
+    lock.chmod(0)
+    opened(ours)
+    assert [delivery.body for delivery in ours.receive(3, 0)] == [b"1", b"2"]
+    assert ours.receive(3, 0) == ()
+    (told,) = ours.notices
+    assert (told.event, told.facts["holder"]) == ("queue.stranger", lock.name)
+    lock.chmod(0o600)
+    theirs.close()
+    assert [delivery.body for delivery in ours.receive(3, 0)] == [b"0"]
+    ours.close()
 
 
 # --- what goes wrong while it is open -----------------------------------------------------------------

@@ -15,6 +15,7 @@ Rule 5: a locked file or a full disk is not a lost connection (stall.py). Verdic
 from __future__ import annotations
 
 import errno
+import logging
 import shlex
 import time
 from collections import deque
@@ -44,6 +45,7 @@ PATROL: Final = 1.0  # seconds between two searches for dead holders
 BRIEFLY: Final = 0.1  # seconds that a turn may wait for other writers, well below the pump's pulse
 COUNT: Final = 2.0  # seconds between two counts of what waits, at least …
 COUNT_SHARE: Final = 100  # … and so many times as long as a count takes
+STRANGER: Final = "queue.stranger"
 NAMED: Final = 10  # queues that an error lists
 # Pages that claiming and settling may write: for every message that can be held, and for the indexes. Never
 # more than the write-ahead log has anyway before SQLite begins it anew.
@@ -73,6 +75,7 @@ class LocalTransport:
         self._final: list[Settlement] = []  # and not yet returned
         self._stall = Stall(self.notices)
         self._proven = False  # that there is room to settle what is claimed
+        self._strangers: set[str] = set()  # holders that were told of: other users' lock files
         self._store: Store | None = None
         self._owner: Owner | None = None
         self._queue = 0
@@ -257,11 +260,24 @@ class LocalTransport:
             holding = set(store.owners())
         try:
             for token in (holding | set(tokens(self._folder))) - {owner.token}:
-                bury(self._folder, token, release)
+                if not bury(self._folder, token, release):
+                    self._tell_of_stranger(token)
         except OSError as error:
             raise ConnectionLost(
                 f"{self._folder.name} next to {self.place} cannot be used: {error.strerror}"
             ) from error
+
+    def _tell_of_stranger(self, token: str) -> None:
+        """Whether another user's process lives is not known; what it holds is left to it."""
+        if token in self._strangers:
+            return
+        self._strangers.add(token)
+        text = (
+            f"a process of another user has used {self.place}, and its lock {token} cannot be opened: if "
+            "it was killed, what it held is free again as soon as that user consumes from the file; let only "
+            "one user use it"
+        )
+        self.notices.append(Notice(STRANGER, logging.WARNING, text, {"holder": token}))
 
     def _claim(self, store: Store, owner: Owner, room: int) -> list[Row]:
         """The next messages, held by us; none if the file cannot be written now."""

@@ -6,6 +6,7 @@ Rule 2: the kernel keeps the lock as long as the process lives, stopped or not, 
         There is no clock and no heartbeat to go wrong.
 Rule 3: a token is used once. Whoever buries a dead holder keeps its file locked until its messages are
         free and the file is gone, so a holder that is just starting notices and takes another token.
+Rule 4: a file that this user may not open says nothing, so its holder counts as alive.
 """
 
 from __future__ import annotations
@@ -78,17 +79,19 @@ def tokens(folder: Path) -> Iterator[str]:
         yield from filter(TOKEN.fullmatch, os.listdir(folder))
 
 
-def bury(folder: Path, token: str, release: Callable[[str], None]) -> None:
-    """Release what this holder holds, if it is dead, and remove its lock file."""
+def bury(folder: Path, token: str, release: Callable[[str], None]) -> bool:
+    """Release what this holder holds, if it is dead, and remove its lock file; False if nobody may tell."""
     # A token we did not create is not used as a file name: it must not lead out of the folder.
     path = folder / token if TOKEN.fullmatch(token) else None
     try:
         fd = None if path is None else os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         fd = None
+    except PermissionError:
+        return False
     if fd is None:
         release(token)
-        return
+        return True
     assert path is not None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,9 +99,10 @@ def bury(folder: Path, token: str, release: Callable[[str], None]) -> None:
         with suppress(FileNotFoundError):
             os.unlink(path)
     except BlockingIOError:
-        return  # alive
+        pass  # alive
     finally:
         os.close(fd)
+    return True
 
 
 def _born(folder: Path, token: str) -> int | None:
