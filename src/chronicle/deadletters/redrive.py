@@ -3,7 +3,8 @@
 Rule 1: a reader that moves messages does it in one step. Else: publish, confirm, then remove (RB7), and a
         process killed in between leaves at most one batch in both queues, and never a message in neither.
 Rule 2: a stop is obeyed between two batches, so what was published is also removed.
-Rule 3: a target that refuses does not hold up the rest: its messages stay, and the others go.
+Rule 3: a target that refuses, or is missing, does not hold up the rest: its messages stay, and the others go.
+        A redrive creates no queue: a slip in a name would be one that nobody consumes.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ class Redrive:
     def _publisher(self, queue: str) -> Publisher:
         """The connected publisher for this queue."""
         if queue not in self._publishers:
-            connector = replace(self._connector, queue=queue)
+            connector = replace(self._connector, queue=queue, must_exist=True)
             self._publishers[queue] = self._open.enter_context(
                 reached(connector, self._startup_timeout, self._tell, self._letters.serve)
             )

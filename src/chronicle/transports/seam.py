@@ -147,6 +147,7 @@ class Connector:
     declare: QueueOptions | None = None  # create the topology when opening; None: only check (D-15)
     letters: LetterTerms = field(default_factory=LetterTerms)  # about dead letters (D-22)
     widens: bool = False  # at times `receive` is asked for more than the prefetch leaves, and should bring it
+    must_exist: bool = False  # publish to no queue that is missing, where publishing would create it
     order: str = ""  # what is handled one after the other, as in core/order.py; "": as is usual here (D-23)
 
 
