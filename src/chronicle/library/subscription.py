@@ -5,7 +5,8 @@ Rule 1: the run goes on beside the loop (background.py): heartbeats, reconnects,
 Rule 2: at most `prefetch` messages are unsettled. Whoever does not ask for the next one is given no more.
 Rule 3: leaving the `with` block is an interruption: what is not settled goes back as it came, and counts as
         no failure.
-Rule 4: nothing waits silently: a loop that asks for more while nothing of what it has is settled is told so.
+Rule 4: nothing waits silently: a loop that asks for more while nothing of what it has is settled is told so,
+        and so is one whose end waits for what it has not settled.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from queue import Empty
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
 
 from chronicle.core.delivery import Delivery
 from chronicle.core.outcome import Invalid, Outcome
 from chronicle.core.pipeline import Prepared
 from chronicle.core.topology import QueueOptions
+from chronicle.core.words import many, noun
 from chronicle.engine.job import Ending, Exit
 from chronicle.engine.runner import Runner
 from chronicle.errors import InvalidMessage, SettingError, SubscriptionFailed
@@ -48,6 +50,7 @@ PATIENCE: Final = 5.0  # seconds until a loop that waits for itself is told so
 # A loop that is left gives back what it had not come to.
 EVERYDAY: Final = frozenset({events.LEFT, events.STOPPED})
 WAITS_FOR_ITSELF: Final = "subscription.all_unsettled"
+END_WAITS: Final = "subscription.end_waits"
 
 
 def subscribe(
@@ -103,6 +106,7 @@ class Subscription(Generic[A]):
         self._hands = Hands(job.prefetch)
         self._handler = Handler(job.pipeline, job.policy, _nobody, takes_delivery=False)
         self._prefetch = job.prefetch
+        self._bounds = job.bounds
         self._began = threading.Event()  # connected, or over
         labels = labels_of(transport, queue)
         self._tell = Reporter(settings.get("on_event"), labels, self._has_begun, EVERYDAY)
@@ -110,7 +114,8 @@ class Subscription(Generic[A]):
             Runner(replace(job, make=self._hands.at), transport, self._tell), self._has_ended
         )
         self._entered = False
-        self._told_to_settle = False
+        self._told_to_settle = self._told_of_end = False
+        self._came = 0.0  # when the last delivery did, monotonic
         self._in_a_row = 0
         self._bell: asyncio.Event
         self._ring: Callable[[], None] = nobody
@@ -276,6 +281,7 @@ class Subscription(Generic[A]):
     def _opened(self, delivery: Delivery) -> Message[A] | None:
         """The message of a delivery; None if it was bad input."""
         started = perf_counter()
+        self._came = monotonic()
         prepared = self._handler.prepare(delivery)
         outcome: Outcome
         if isinstance(prepared, Prepared):
@@ -291,15 +297,33 @@ class Subscription(Generic[A]):
 
     def _look(self) -> None:
         """Nothing has come for a while: if that is because nothing was settled, say so, once."""
-        if self._hands.unsettled < self._prefetch or self._told_to_settle:
-            return
-        self._told_to_settle = True
-        self._tell.event(
-            WAITS_FOR_ITSELF,
-            logging.WARNING,
-            f"the next message was asked for, but all {self._prefetch} that were received are unsettled: "
-            "settle one of them, or choose a larger prefetch",
-        )
+        unsettled = self._hands.unsettled
+        if unsettled >= self._prefetch and not self._told_to_settle:
+            self._told_to_settle = True
+            self._tell.event(
+                WAITS_FOR_ITSELF,
+                logging.WARNING,
+                f"the next message was asked for, but all {self._prefetch} that were received are unsettled: "
+                "settle one of them, or choose a larger prefetch",
+            )
+        bound = self._waiting_bound()
+        if bound and 0 < unsettled < self._prefetch and not self._told_of_end:
+            self._told_of_end = True
+            are_not = f"{many(unsettled, 'message')} {noun(unsettled, 'is', 'are')} not"
+            self._tell.event(
+                END_WAITS,
+                logging.WARNING,
+                f"the next message was asked for and none comes, but {bound} does not end the loop before "
+                f"what was received is settled: {are_not}",
+                unsettled=unsettled,
+            )
+
+    def _waiting_bound(self) -> str:
+        """The bound that would end the loop now, if nothing were unsettled."""
+        if self._bounds.until_empty:
+            return "until_empty"
+        idle = self._bounds.idle_timeout
+        return "idle_timeout" if idle is not None and monotonic() - self._came >= idle else ""
 
 
 def _nobody(_message: object) -> bool:

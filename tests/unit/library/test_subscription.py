@@ -96,6 +96,46 @@ def test_no_more_than_the_window_is_taken_and_a_loop_that_waits_for_itself_is_to
         assert held[3].value == {"id": 3}
 
 
+@pytest.mark.parametrize("bound", [{"until_empty": True}, {"idle_timeout": 0.1}], ids=["empty", "idle"])
+def test_a_loop_whose_end_waits_for_what_it_has_not_settled_is_told(
+    monkeypatch: pytest.MonkeyPatch, bound: dict[str, Any]
+) -> None:
+    """D-7: never a silent wait; it is told once."""
+    monkeypatch.setattr(subscription, "PATIENCE", 0.05)
+    broker, told = fed(2), list[Event]()
+
+    def waits() -> list[Event]:
+        return [event for event in told if event.name == subscription.END_WAITS]
+
+    with open_on(broker, on_event=told.append, **bound) as messages:
+        forgotten = next(messages)
+        next(messages).ack()
+        rest = threading.Thread(target=lambda: list(messages))
+        rest.start()
+        wait_for(waits, 30, "the warning")
+        rest.join(0.3)
+        assert rest.is_alive()
+        forgotten.ack()
+        rest.join(30)
+    (warning,) = waits()
+    assert (warning.level, warning.facts["unsettled"]) == (logging.WARNING, 1)
+    assert next(iter(bound)) in warning.text
+
+
+def test_an_idle_time_that_is_not_over_is_no_reason_to_warn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for what is unsettled yet."""
+    monkeypatch.setattr(subscription, "PATIENCE", 0.01)
+    broker, told = fed(1), list[Event]()
+    with open_on(broker, on_event=told.append, idle_timeout=60) as messages:
+        next(messages)
+        rest = threading.Thread(target=lambda: list(messages))
+        rest.start()
+        rest.join(0.3)
+        messages.stop()
+        rest.join(30)
+    assert subscription.END_WAITS not in [event.name for event in told]
+
+
 def test_stop_lets_the_loop_end_after_the_message_it_has() -> None:
     broker, done = fed(100), list[int]()
     with open_on(broker) as messages:
