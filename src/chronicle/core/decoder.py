@@ -4,7 +4,8 @@ Rule 1: a dataclass, a TypedDict and what their fields are made of are decoded h
         indifferent to fields that nobody asked for. Whole numbers are taken for floats, nothing else is
         converted.
 Rule 2: any other callable decodes by itself, and whatever it raises means that the body does not decode.
-Rule 3: a type that cannot be decoded is refused when the decoder is made, not when a message comes.
+Rule 3: a type that cannot be decoded is refused when the decoder is made, not when a message comes. A message
+        is a JSON object, so a text, a number or an array is refused, too, though fields may be those.
 Rule 4: an error names fields of the type and kinds of JSON, never content.
 """
 
@@ -42,10 +43,18 @@ KINDS: Final[Mapping[type, str]] = {
     dict: "an object",
     list: "an array",
 }
+NO_OBJECTS: Final = (*(kind for kind in KINDS if kind is not dict), tuple, set, frozenset, bytearray, complex)
 
 
 def decoder_of(wanted: Any) -> Decode:
     """What decodes a message as this; raises SettingError if nothing can."""
+    if not _may_be_object(wanted):
+        raise SettingError(
+            f"a message is a JSON object, and no object is {_spelled(wanted)}",
+            "give it a dataclass, a TypedDict, dict, a function, or bytes for the body as it came",
+        )
+    if wanted is Any or wanted is object:
+        return _as_it_is
     is_structure = is_typeddict(wanted) or (isinstance(wanted, type) and dataclasses.is_dataclass(wanted))
     if is_structure or wanted in KINDS or get_origin(wanted) is not None:
         return _decoder(wanted, {})
@@ -55,6 +64,22 @@ def decoder_of(wanted: Any) -> Decode:
             "give it a dataclass, a TypedDict, or something to call with the message",
         )
     return wanted  # type: ignore[no-any-return]
+
+
+def _may_be_object(wanted: Any) -> bool:
+    """Whether there are JSON objects that decode as this, as far as its outermost form tells."""
+    origin, arguments = get_origin(wanted), get_args(wanted)
+    if origin in (Annotated, Required, NotRequired):
+        return _may_be_object(arguments[0])
+    if origin in (Union, UnionType):
+        return any(map(_may_be_object, arguments))
+    if origin is not None:
+        return origin not in (list, tuple, Literal)
+    return not isinstance(wanted, type) or not (wanted in NO_OBJECTS or issubclass(wanted, Enum))
+
+
+def _spelled(wanted: Any) -> str:
+    return wanted.__name__ if isinstance(wanted, type) and not get_args(wanted) else str(wanted)
 
 
 def _decoder(wanted: Any, made: dict[Any, Decode]) -> Decode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pytest
 from hypothesis import given
@@ -120,3 +120,23 @@ class Unreadable:
 def test_a_type_that_cannot_be_decoded_is_refused_at_once(wanted: Any) -> None:
     with pytest.raises(SettingError):
         decoder_of(wanted)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        str, int, float, bool, type(None), list, tuple, set, Size, list[Order], list[dict[str, int]],
+        tuple[Order, ...], Literal["gift"], Annotated[list[Order], "all"], int | None,
+    ],
+)  # fmt: skip
+def test_what_no_message_can_be_is_refused_at_once(wanted: Any) -> None:
+    """A message is a JSON object: each of them would be bad input."""
+    with pytest.raises(SettingError, match="a message is a JSON object") as caught:
+        decoder_of(wanted)
+    assert "dataclass" in caught.value.remedy
+
+
+@pytest.mark.parametrize("wanted", [dict, dict[str, int], Any, object, Order | Contact, dict | None])
+def test_what_an_object_may_be_is_decoded(wanted: Any) -> None:
+    value = {"id": 1, "price": 2, "lines": []} if wanted == Order | Contact else {"id": 1}
+    assert decoder_of(wanted)(value) in (value, Order(1, 2.0, []))
