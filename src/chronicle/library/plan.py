@@ -28,8 +28,9 @@ from chronicle.core.policy import (
 from chronicle.core.queues import QueueType
 from chronicle.engine.job import Bounds, Job, Lifecycle, Limits
 from chronicle.errors import SettingError
+from chronicle.library.handle import Handle
 from chronicle.library.options import RunOptions, SubscribeOptions, WhereOptions
-from chronicle.library.values import Values
+from chronicle.library.values import SEE, Values, check_text
 from chronicle.settings.run import (
     Where,
     Work,
@@ -83,6 +84,7 @@ def names_of(options: Any) -> frozenset[str]:
 def plan_run(place: Place, queue: str, syncer: Any, given: RunOptions) -> Planned:
     """What `run` is to do; raises SettingError, SyncerError or KeyStoreError."""
     values = Values("run", given, names_of(RunOptions))
+    values.instance("handle", Handle)
     name = syncer if isinstance(syncer, str) else _name_of(syncer)
     where = _where(place, queue, values, name)
     work = _work(values, where, name, values.member("schema", Schema, Schema.PROCA))
@@ -185,6 +187,9 @@ def _asked(connector: Connector, where: Where, values: Values) -> Connector:
 
 
 def _where(place: Place, queue: str, values: Values, syncer: str) -> Where:
+    _check_place(place)
+    check_text("queue", queue)
+    values.function("on_event")
     broker = broker_of(place) if isinstance(place, str) else place.record
     if isinstance(place, str):
         KNOWN.add(*passwords_in(place))
@@ -197,6 +202,11 @@ def _where(place: Place, queue: str, values: Values, syncer: str) -> Where:
         choices=_choices(values, broker),
         broker=None if isinstance(place, str) else broker,
     )
+
+
+def _check_place(place: object) -> None:
+    if not isinstance(place, str) and not isinstance(getattr(place, "record", None), Broker):
+        raise SettingError(f"url takes a URL or a MemoryBroker, not {type(place).__name__}", SEE)
 
 
 def _choices(values: Values, broker: Broker) -> dict[str, Any]:
@@ -250,7 +260,7 @@ def _policy(values: Values) -> Policy:
     try:
         on_failure, tries = parse_on_failure(said)
     except ValueError as error:
-        raise SettingError(f"on_failure takes {error}", "see docs/library.md") from None
+        raise SettingError(f"on_failure takes {error}", SEE) from None
     policy = Policy(
         on_failure,
         values.member("on_invalid", OnInvalid, OnInvalid.REQUEUE_ONCE),

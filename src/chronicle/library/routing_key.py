@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 from chronicle.core.decoder import decoder_of
 from chronicle.core.pipeline import Schema
 from chronicle.errors import InvalidMessage, MessageError
+from chronicle.library.values import check_text
 from chronicle.telemetry.redaction import name_of
 
 A = TypeVar("A")
@@ -30,7 +31,7 @@ class RoutingKey(Generic[A]):
     def __init__(self, key: str, decodes: Callable[[Any], A]) -> None: ...
 
     def __init__(self, key: str, decodes: Any) -> None:
-        self.key = key
+        self.key = check_text("the key of a RoutingKey", key)
         self.name = str(getattr(decodes, "__qualname__", type(decodes).__name__))
         self.schema = Schema.RAW if decodes is bytes else Schema.JSON
         self._decode = decoder_of(decodes) if decodes is not bytes else _as_it_is

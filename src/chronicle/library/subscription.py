@@ -33,7 +33,7 @@ from chronicle.library.event import Reporter
 from chronicle.library.message import Message
 from chronicle.library.plan import Place, labels_of, plan_subscription
 from chronicle.library.routing_key import RoutingKey
-from chronicle.library.values import spelled_for_programs
+from chronicle.library.values import check_instance, check_text, spelled_for_programs
 from chronicle.telemetry import events
 from chronicle.topology import policy_of
 from chronicle.workers.handler import Handler
@@ -71,6 +71,10 @@ def subscribe(
     that it has on the command line. Raises SettingError before it connects to anything.
     """
     with spelled_for_programs():
+        check_text("queue", queue)
+        check_instance("routing_key", RoutingKey, routing_key)
+        if options is not None:
+            check_instance("options", QueueOptions, options)
         options = _bound(queue, routing_key, options or QueueOptions())
         return Subscription(url, queue, routing_key, options, settings)
 

@@ -1,12 +1,13 @@
 """The values of options as a program gives them, checked like those of the command line.
 
-Rule: a wrong value is a SettingError that names the option, what it takes, and what it got.
+Rule: a wrong value is a SettingError that names the option, what it takes, and what it got: but for what may
+      be a secret.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, Final, TypeVar
@@ -17,6 +18,8 @@ from chronicle.errors import SettingError
 
 Member = TypeVar("Member", bound=StrEnum)
 MOST: Final = 1_000_000_000
+SEE: Final = "see docs/library.md"
+NOT_SHOWN: Final = "it may contain a secret: not shown"
 
 
 @contextmanager
@@ -46,9 +49,7 @@ class Values:
 
     def text(self, name: str) -> str | None:
         value = self._given.get(name)
-        if value is None or isinstance(value, str):
-            return value
-        raise _wrong(name, "a text", value)
+        return None if value is None else check_text(name, value)
 
     def flag(self, name: str, usual: bool = False) -> bool:
         value = self._given.get(name, usual)
@@ -90,7 +91,7 @@ class Values:
         value = self._given.get(name)
         if value is None:
             return None
-        if isinstance(value, str) or not value:
+        if isinstance(value, str) or not isinstance(value, Sequence) or not value:
             raise _wrong(name, "durations, such as [5, 30, 300] or ['5s', '30s', '5m']", value)
         return tuple(_seconds(name, one, zero=False) for one in value)
 
@@ -112,9 +113,13 @@ class Values:
             raise _wrong(name, "one of " + ", ".join(members), value) from None
 
     def texts(self, name: str) -> tuple[str, ...]:
-        value = self._given.get(name, ())
-        if isinstance(value, str) or not all(isinstance(one, str) for one in value):
-            raise _wrong(name, "a list of texts", value)
+        """They may be secrets, so none is shown."""
+        value = self._given.get(name)
+        if value is None:
+            return ()
+        is_list = isinstance(value, Sequence | Set) and not isinstance(value, str)
+        if not is_list or not all(isinstance(one, str) for one in value):
+            raise SettingError(f"{name} takes a list of texts", NOT_SHOWN)
         return tuple(value)
 
     def pairs(self, name: str) -> dict[str, str]:
@@ -122,8 +127,33 @@ class Values:
         if not isinstance(value, Mapping) or not all(
             isinstance(one, str) for pair in value.items() for one in pair
         ):
-            raise SettingError(f"{name} takes a mapping of texts", "it may contain a secret: not shown")
+            raise SettingError(f"{name} takes a mapping of texts", NOT_SHOWN)
         return dict(value)
+
+    def function(self, name: str) -> None:
+        """Check that it can be called, if it is given."""
+        value = self._given.get(name)
+        if value is not None and not callable(value):
+            raise _wrong(name, "a function", value)
+
+    def instance(self, name: str, kind: type) -> None:
+        """Check that it is one of these, if it is given."""
+        value = self._given.get(name)
+        if value is not None:
+            check_instance(name, kind, value)
+
+
+def check_text(name: str, value: object) -> str:
+    """An argument that must be a text."""
+    if not isinstance(value, str):
+        raise _wrong(name, "a text", value)
+    return value
+
+
+def check_instance(name: str, kind: type, value: object) -> None:
+    """An argument that must be one of chronicle's own objects."""
+    if not isinstance(value, kind):
+        raise SettingError(f"{name} takes a {kind.__name__}, not {type(value).__name__}", SEE)
 
 
 def _seconds(name: str, value: Any, *, zero: bool) -> float:
@@ -140,4 +170,4 @@ def _seconds(name: str, value: Any, *, zero: bool) -> float:
 
 def _wrong(name: str, takes: str, value: Any) -> SettingError:
     shown = repr(value)[:40] if isinstance(value, str | int | float) else type(value).__name__
-    return SettingError(f"{name} takes {takes}, not {shown}", "see docs/library.md")
+    return SettingError(f"{name} takes {takes}, not {shown}", SEE)

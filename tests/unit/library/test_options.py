@@ -7,11 +7,13 @@ from typing import Any, Final
 import click
 import pytest
 
+from chronicle import RoutingKey, subscribe
 from chronicle.errors import SettingError
 from chronicle.library.options import RunOptions, SubscribeOptions
 from chronicle.library.plan import names_of, plan_run
 from chronicle.testing import MemoryBroker
 from chronicle_cli.commands.consume import command
+from support.proca_messages import CANARY
 
 # Arguments of their own, and what is about a terminal and files.
 THE_COMMANDS_OWN: Final = frozenset(
@@ -95,6 +97,11 @@ WRONG: Final[list[tuple[dict[str, Any], str]]] = [
     ({"rate": 0}, "^rate takes a number per second"),
     ({"brake": -1}, "^brake takes a whole number from 0"),
     ({"management_url": "http://h"}, "^management_url has no effect here"),
+    ({"retry_delay": 5, "on_failure": "retry:3"}, "^retry_delay takes durations"),
+    ({"sign_key": 5}, "^sign_key takes a list of texts$"),
+    ({"sign_key": [5]}, "^sign_key takes a list of texts$"),
+    ({"handle": "x"}, "^handle takes a Handle, not str"),
+    ({"on_event": "x"}, "^on_event takes a function, not 'x'"),
     ({"max_body": 0}, "^max_body takes a number of bytes"),
 ]
 
@@ -111,3 +118,35 @@ def test_a_wrong_option_is_refused_before_anything_is_reached(given: Any, why: s
 def test_an_unknown_option_is_a_type_error() -> None:
     with pytest.raises(TypeError, match=r"run\(\) got an unexpected keyword argument 'concurency'"):
         plan_run(MemoryBroker(), "q", yes, {"concurency": 3})  # type: ignore[typeddict-unknown-key]
+
+
+def test_a_text_in_place_of_a_list_of_keys_is_not_shown() -> None:
+    """D-21: it may be a private key."""
+    with pytest.raises(SettingError) as caught:
+        plan_run(MemoryBroker(), "q", yes, {"sign_key": CANARY})
+    assert CANARY not in f"{caught.value}{caught.value.remedy}"
+
+
+@pytest.mark.parametrize("url", [None, 5, b"local:q.db", object()])
+def test_a_url_that_is_none_is_refused(url: Any) -> None:
+    with pytest.raises(SettingError, match=r"^url takes a URL or a MemoryBroker, not "):
+        plan_run(url, "q", yes, {})
+
+
+@pytest.mark.parametrize("queue", [None, 5, b"q"])
+def test_a_queue_that_is_no_text_is_refused(queue: Any) -> None:
+    with pytest.raises(SettingError, match=r"^queue takes a text, not "):
+        plan_run(MemoryBroker(), queue, yes, {})
+    with pytest.raises(SettingError, match=r"^queue takes a text, not "):
+        subscribe(MemoryBroker(), queue, RoutingKey("q", dict))
+
+
+def test_what_a_subscription_is_given_is_checked() -> None:
+    key: Any = "q"
+    options: Any = 5
+    with pytest.raises(SettingError, match=r"^routing_key takes a RoutingKey, not str"):
+        subscribe(MemoryBroker(), "q", key)
+    with pytest.raises(SettingError, match=r"^options takes a QueueOptions, not int"):
+        subscribe(MemoryBroker(), "q", RoutingKey("q", dict), options)
+    with pytest.raises(SettingError, match=r"^the key of a RoutingKey takes a text, not 5"):
+        RoutingKey(options, dict)
