@@ -147,6 +147,21 @@ def test_a_url_without_a_file_is_refused(url: str) -> None:
             make(Connector(url, "q"))
 
 
+NAMES = {"file": b"\xff.db", "folder": b"\xff/q.db", "signs": "ü?#%41.db".encode()}
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_a_file_may_have_any_name(tmp_path: Path, name: bytes) -> None:
+    """Names of files are bytes, and need be no text."""
+    file = tmp_path / os.fsdecode(name)
+    file.parent.mkdir(exist_ok=True)
+    publish(file, Outgoing(b"kept"))
+    transport = LocalTransport(connector(file))
+    assert [delivery.body for delivery in opened(transport).receive(1, 0)] == [b"kept"]
+    transport.close()
+    assert os.listdir(os.fsencode(file.parent)) == [os.path.basename(name)]
+
+
 def test_a_missing_folder_is_refused(file: Path) -> None:
     for make in (LocalTransport, LocalPublisher):
         with pytest.raises(SettingError, match="folder") as told:

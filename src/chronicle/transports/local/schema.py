@@ -98,7 +98,7 @@ def translated(place: str, *, opening: bool) -> Iterator[None]:
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open a file that must exist; transactions are begun by hand."""
-    uri = f"file:{quote(str(path))}?mode=rw"
+    uri = f"file:{quote(os.fsencode(path))}?mode=rw"
     return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
 
 
