@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import shutil
-import subprocess
-import sys
 from base64 import b64encode
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from support.cli import PROGRAM, Said, run
+from support.answering import at_terminal
+from support.cli import Said, run
 from support.samples import FOLDER
-from support.waiting import wait_for
 
 CANARY: Final = "hunter22-canary"
 BY_VARIABLE: Final = {"CHRONICLE_PASSPHRASE": CANARY}
@@ -109,48 +104,25 @@ def test_a_passphrase_or_a_key_in_a_file(folder: Path) -> None:
     assert (short.code, len(short.problems)) == (2, 1)
 
 
-def at_terminal(folder: Path, *args: str, answers: tuple[str, ...]) -> tuple[int, str]:
+def asked(folder: Path, *args: str, answers: tuple[str, ...]) -> tuple[int, str]:
     """Run it at a terminal of its own; the exit code and all that was shown."""
-    ours, theirs = pty.openpty()
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("CHRONICLE_")}
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *args], cwd=folder, env=inherited,
-        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-    )  # fmt: skip
-    os.close(theirs)
-    shown = b""
-
-    def read_on() -> bool:
-        nonlocal shown
-        try:
-            more = os.read(ours, 1024)
-        except OSError:  # the other side is closed
-            more = b""
-        shown += more
-        return not more
-
-    def asked(number: int) -> bool:
-        return read_on() or shown.count(b": ") >= number
-
-    for number, answer in enumerate(answers, start=1):
-        wait_for(partial(asked, number), 30, "a question")
-        os.write(ours, answer.encode() + b"\n")
-    wait_for(read_on, 30, "the end")
-    os.close(ours)
-    return process.wait(30), shown.decode()
+    with at_terminal(folder, *args) as command:
+        for number, answer in enumerate(answers, start=1):
+            command.answer(answer, after=": ", times=number)
+        return command.end()
 
 
 def test_a_person_is_asked_twice_when_it_is_for_writing(folder: Path) -> None:
     """Asked for, unseen; two different answers lock nothing."""
-    code, shown = at_terminal(folder, "keys", "lock", answers=(CANARY, "other"))
+    code, shown = asked(folder, "keys", "lock", answers=(CANARY, "other"))
     assert (code, locked(folder)) == (2, False)
-    code, shown = at_terminal(folder, "keys", "lock", answers=(CANARY, CANARY))
+    code, shown = asked(folder, "keys", "lock", answers=(CANARY, CANARY))
     assert (code, locked(folder)) == (0, True)
     assert CANARY not in shown
-    code, shown = at_terminal(folder, "keys", "list", answers=(CANARY,))
+    code, shown = asked(folder, "keys", "list", answers=(CANARY,))
     assert code == 0
     assert CANARY not in shown
     assert keys(folder, "list", env=BY_VARIABLE).out.split() == shown.split()[-2:]
-    code, shown = at_terminal(folder, "keys", "list", answers=("wrong",))
+    code, shown = asked(folder, "keys", "list", answers=("wrong",))
     assert code == 2
     assert "does not decrypt keys.json" in shown

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from support.cli import PROGRAM
+from support.answering import at_terminal
 from support.deadhouse import DeadHouse, at_rabbit
 from support.fixtures import Broker
 from support.proxy import Proxy
-from support.waiting import wait_for
 
 
 @pytest.fixture(params=["local", "classic", "quorum"])
@@ -33,34 +28,11 @@ def house(request: pytest.FixtureRequest, tmp_path: Path) -> DeadHouse:
 
 def dropped(house: DeadHouse, meanwhile: Callable[[], object], answer: str = "y") -> tuple[int, str]:
     """Drop them all at a terminal; the exit code, and what was shown before and after the answer."""
-    ours, theirs = pty.openpty()
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("CHRONICLE_")}
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "dlq", "drop", *house.where], cwd=house.folder,
-        env=inherited | house.env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-    )  # fmt: skip
-    os.close(theirs)
-    shown = b""
-
-    def read_on() -> bool:
-        nonlocal shown
-        try:
-            more = os.read(ours, 1024)
-        except OSError:  # the other side is closed
-            more = b""
-        shown += more
-        return not more
-
-    try:
-        wait_for(lambda: read_on() or b"[y/N]" in shown, 60, "the question")
+    with at_terminal(house.folder, "dlq", "drop", *house.where, env=house.env) as command:
+        command.wait_for("[y/N]")
         meanwhile()
-        os.write(ours, answer.encode() + b"\n")
-        wait_for(read_on, 60, "the end")
-        return process.wait(30), shown.decode().replace("\r\n", "\n")
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
+        command.answer(answer, after="[y/N]")
+        return command.end()
 
 
 def test_whoever_takes_their_time_to_answer_holds_no_connection(rabbit: Broker, tmp_path: Path) -> None:
