@@ -24,6 +24,12 @@ from support.waiting import wait_for
 KINDS: Final = ("local", "classic", "quorum")
 ODD: Final = b"\xff\x00 neither text nor JSON"
 SECRET: Final = {"CHRONICLE_PASSPHRASE": "hunter22-canary"}
+# No file can grow beyond 8 MB, as on a full disk.
+FULL: Final = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (8_000_000, 8_000_000))
+from chronicle_cli.main import main; main()
+"""
 # A consumer's window made small, so that a copy needs more than one.
 WINDOW: Final = """
 from chronicle.transports import holding_reader
@@ -178,6 +184,41 @@ def test_without_a_passphrase_there_is_no_file(local: Place, tmp_path: Path) -> 
     assert (said.code, also.code) == (2, 2)
     assert not list(tmp_path.glob("*.encrypted"))
     assert local.depth() == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("capture", "-"),
+        ("consume", "--syncer", "crm.py:sync", "--until-empty", "--capture", "-"),
+        ("dlq", "drop", "--yes", "--export", "-"),
+        ("replay", "--syncer", "crm.py:sync", "m.jsonl", "--dead-letters", "-"),
+    ],
+)
+def test_a_dash_is_no_name_for_a_file_that_is_written(
+    local: Place, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    """Who writes it means standard output."""
+    local.publish([b"x"])
+    (tmp_path / "crm.py").write_text("def sync(message):\n    return True\n")
+    (tmp_path / "m.jsonl").write_text("{}\n")
+    where = () if args[0] == "replay" else ("--url", local.url, "--queue", "q")
+    said = run(*args, *where, cwd=tmp_path)
+    assert said.code == 2
+    assert said.problems == ["chronicle: records cannot be written to standard output here"]
+    assert not (tmp_path / "-").exists()
+    assert local.depth() == 1
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_full_disk_leaves_no_empty_file(local: Place, tmp_path: Path, encrypted: bool) -> None:
+    """The next try would find a file that exists already."""
+    local.publish([b'"%s"' % (b"x" * 3_000_000)])
+    options = ("--encrypt",) if encrypted else ()
+    said = local.capture(tmp_path, *options, "copy.jsonl", env=SECRET if encrypted else {}, program=FULL)
+    assert (said.code, said.problems) == (1, ["chronicle: copy.jsonl cannot be written: File too large"])
+    assert not (tmp_path / "copy.jsonl").exists()
+    assert local.capture(tmp_path, "copy.jsonl").code == 0
 
 
 def test_an_existing_file_is_not_touched(local: Place, tmp_path: Path) -> None:

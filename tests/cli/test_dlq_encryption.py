@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cli import run
+from support.cli import PROGRAM, run
 
 WHERE = ("--url", "local:q.db", "--queue", "q")
 SET = {"CHRONICLE_PASSPHRASE": "four random words"}
@@ -83,3 +83,18 @@ def test_without_a_secret_nothing_is_touched(folder: Path, command: tuple[str, .
 def test_where_there_is_nothing_to_seal(folder: Path, command: tuple[str, ...], why: str) -> None:
     said = run("dlq", *command, *WHERE, cwd=folder, env=SET)
     assert (said.code, why in said.err) == (2, True)
+
+
+def test_an_export_that_a_full_disk_does_not_take_leaves_no_file(tmp_path: Path) -> None:
+    """The next try would find a file that exists already."""
+    (tmp_path / "crm.py").write_text("def no(message):\n    return False\n")
+    (tmp_path / "m.json").write_text(f'"{"x" * 3_000_000}"')
+    assert run("publish", *WHERE, "m.json", cwd=tmp_path).code == 0
+    dying = ("--syncer", "crm.py:no", "--schema", "json", "--on-failure", "dead-letter", "--until-empty")
+    assert run("consume", *WHERE, *dying, cwd=tmp_path).code == 0
+    full = f"import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (8_000_000, 8_000_000))\n{PROGRAM}"
+    export = ("dlq", "export", *WHERE, "dead.jsonl")
+    said = run(*export, cwd=tmp_path, program=full)
+    assert (said.code, said.problems[-1]) == (2, "chronicle: the file cannot be written: File too large")
+    assert not (tmp_path / "dead.jsonl").exists()
+    assert run(*export, cwd=tmp_path).code == 0

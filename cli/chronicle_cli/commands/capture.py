@@ -91,6 +91,8 @@ def command(
         capture.close()
     except OSError as error:
         capture.abandon()
+        if not capture.count:
+            os.unlink(file)
         report.problem(f"{file} cannot be written: {error.strerror}", "all messages are still in the queue")
         return Exit.FATAL
     except ChronicleError:

@@ -14,6 +14,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from chronicle.core.body import MAX_BODY, glance
@@ -32,6 +33,7 @@ from chronicle.errors import SettingError
 from chronicle.files import open_own
 
 CHUNK: Final = 1024 * 1024
+STDOUT: Final = "-"
 RECORD_BEGINS: Final = b'{"transport":"'
 
 
@@ -111,8 +113,10 @@ def open_capture(
 ) -> CaptureFile:
     """Open a capture to append to, encrypted if there is a secret; raises SettingError.
 
-    An existing encrypted capture is continued if the secret decrypts it. With `new` it must not exist.
+    An existing encrypted capture is continued if the secret decrypts it. With `new` it must not exist, and
+    does not afterwards if its first line cannot be written.
     """
+    refuse_stdout(path)
     if new and os.path.lexists(path):
         raise _exists(path)
     # Before the file is created, so that an unanswered prompt or Ctrl-C leaves nothing behind.
@@ -134,9 +138,21 @@ def open_capture(
         return file
     except BaseException as error:
         os.close(descriptor)
+        if new:
+            with suppress(OSError):
+                os.unlink(path)
         if isinstance(error, OSError):
             raise SettingError(f"{path} cannot be written: {error.strerror}") from None
         raise
+
+
+def refuse_stdout(path: str) -> None:
+    """SettingError for `-`: a file of that name is never what was meant."""
+    if path == STDOUT:
+        raise SettingError(
+            "records cannot be written to standard output here",
+            f"name a file; ./{STDOUT} is one of that name",
+        )
 
 
 def _exists(path: str) -> SettingError:

@@ -372,3 +372,9 @@ def test_without_a_secret_no_file_is_made(tmp_path: Path, refusal: BaseException
     with pytest.raises(type(refusal)):
         open_capture(str(tmp_path / "capture.encrypted"), secret, new=new)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_file_without_room_for_its_first_line_is_removed(path: Path) -> None:
+    with full_at(10), pytest.raises(SettingError, match="cannot be written"):
+        open_capture(str(path), lambda: KEY, new=True)
+    assert not path.exists()

@@ -10,11 +10,11 @@ import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from chronicle.captures.file import CaptureFile, open_capture
+from chronicle.captures.file import STDOUT, CaptureFile, open_capture, refuse_stdout
 from chronicle.core.deadletters.conditions import Condition
 from chronicle.core.encryption import Secret
 from chronicle.core.record import dump
@@ -35,11 +35,12 @@ from chronicle_cli.help import Command, Group, option
 from chronicle_cli.passphrase import PassphraseSource
 from chronicle_cli.progress import progress
 
-STDOUT: Final = "-"
-
 
 class LazyFile:
-    """A file of records, created when there is one to write, with mode 600; encrypted if it has a secret."""
+    """A file of records, created when there is one to write, with mode 600; encrypted if it has a secret.
+
+    A new one of which not even the first could be written is removed again.
+    """
 
     def __init__(self, path: str, secret: Secret | None, *, new: bool) -> None:
         self.path = path
@@ -52,7 +53,12 @@ class LazyFile:
             known = self._secret
             secret = None if known is None else lambda: known
             self._file = open_capture(self.path, secret, new=self._new, tell=report.warn)
-        self._file.write(records)
+        try:
+            self._file.write(records)
+        except OSError:
+            if self._new and not self._file.count:
+                os.unlink(self.path)
+            raise
 
     def sync(self) -> None:
         if self._file is not None:
@@ -182,6 +188,8 @@ def drop(
     """
     if file and no_export:
         raise SettingError("--export and --no-export cannot be combined", "leave one of them out")
+    if file:
+        refuse_stdout(file)
     if no_export and ctx.params["encrypt"] and typed(ctx, "encrypt"):
         raise SettingError("--encrypt has no effect with --no-export", "leave one of them out")
     aim = aim_of(ctx)
