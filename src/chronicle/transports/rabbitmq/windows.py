@@ -3,6 +3,8 @@
 The broker counts what is unacknowledged per consumer, and lets nobody change a consumer's prefetch. What is
 put aside stays unacknowledged, so a further consumer makes up for the places it takes, and a consumer whose
 places are all taken for good is cancelled. There are never more consumers than the prefetch.
+A queue with single active consumer sends to one of them only, so there a place is made up for with that
+cancel; nothing tells us that it is such a queue (docs/rabbitmq.md says what its broker makes of it).
 
 The engine may ask for more room than that for a while: a further consumer has it. When the engine has enough
 of it, that consumer is cancelled as soon as nothing can be on its way to it: a quorum queue takes back what
