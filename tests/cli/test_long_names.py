@@ -80,6 +80,7 @@ def test_dead_letters_may_be_put_back_where_they_were_and_looked_at(folder: Path
     for looking in (("dlq", "list"), ("dlq", "export", "out.jsonl")):
         said = command(folder, LOCAL, LONGEST, *looking)
         assert (said.code, "1 " in said.out + said.err) == (0, True), said.err
+    assert command(folder, LOCAL, "short", "declare").code == 0
     assert command(folder, LOCAL, LONG, "dlq", "redrive", "--dlq", dead, "--to", "short").code == 0
     assert command(folder, LOCAL, "short", "capture", "copy.jsonl").code == 0
 

@@ -44,16 +44,12 @@ class Export:
         *,
         conditions: tuple[Condition, ...] = (),
         limit: int | None = None,
-        oldest: int | None = None,
         drop: bool = False,
         max_body: int = MAX_BODY,
         readable: int | None = None,
         now: Callable[[], float] = time,
     ) -> None:
-        """At most the `oldest` are looked at, and so many of those that match are taken as `limit` says.
-
-        Bodies up to `readable` bytes, or `max_body`, are in their records as text and JSON, too.
-        """
+        """Bodies up to `readable` bytes, or `max_body`, are in their records as text and JSON, too."""
         self.tally = Tally()
         self.in_doubt = 0  # were being removed when the connection was lost
         self._letters = letters
@@ -61,7 +57,6 @@ class Export:
         self._sink = sink
         self._conditions = conditions
         self._limit = limit
-        self._oldest = oldest
         self._drop = drop
         self._max_body = max_body
         self._readable = max_body if readable is None else readable
@@ -76,7 +71,7 @@ class Export:
         tally = self.tally
         tally.present = self._letters.present
         while not tally.stopped:
-            room = self._room()
+            room = BATCH if self._limit is None else min(BATCH, self._limit - tally.moved)
             batch = self._letters.read(room, TURN) if room else None
             if batch is None:
                 tally.present = self._letters.present
@@ -84,11 +79,6 @@ class Export:
             self._work_on(batch)
             advance(len(batch))
         return tally
-
-    def _room(self) -> int:
-        """How many may be read next."""
-        room = BATCH if self._limit is None else min(BATCH, self._limit - self.tally.moved)
-        return room if self._oldest is None else min(room, self._oldest - self.tally.seen)
 
     def _work_on(self, batch: Sequence[Delivery]) -> None:
         now = int(self._now() * 1000)

@@ -1,4 +1,4 @@
-"""Dropping dead letters: what is certain about them, and how many are taken."""
+"""Dropping dead letters: what is certain about them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,16 @@ import pytest
 
 from chronicle.deadletters.export import Export
 from chronicle.errors import ConnectionLost
-from chronicle.transports.batches import BATCH
 from chronicle_cli.commands.dlq.export import so_far
 from support.letters import Letters
 
 
-def dropping(letters: Letters, oldest: int | None = None) -> Export:
+def dropping(letters: Letters) -> Export:
     letters.open(lambda: False)
-    return Export(letters, "q", None, oldest=oldest, drop=True)
+    return Export(letters, "q", None, drop=True)
 
 
 def ignore(_number: int) -> None: ...
-
-
-def test_only_the_oldest_are_taken() -> None:
-    letters = Letters(BATCH + 5)
-    tally = dropping(letters, oldest=BATCH + 2).run(ignore)
-    assert (tally.moved, tally.seen) == (BATCH + 2, BATCH + 2)
-    assert [one.body for one in letters.queue] == [b"%d" % number for number in range(BATCH + 2, BATCH + 5)]
 
 
 def test_a_removal_without_an_answer_is_in_doubt_and_counts_neither_way() -> None:

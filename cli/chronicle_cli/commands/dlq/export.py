@@ -1,6 +1,6 @@
 """`chronicle dlq export` and `chronicle dlq drop`: dead letters into a file, and out of the queue.
 
-Rule: nothing is held and no connection is open while a person is asked: nobody would keep it alive.
+Rule: while a person thinks about the question, the connection that holds the dead letters is served.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import click
@@ -23,6 +24,7 @@ from chronicle.deadletters.export import Export, RecordWriter
 from chronicle.deadletters.reader import AHEAD
 from chronicle.deadletters.redrive import Tally
 from chronicle.engine.job import Exit
+from chronicle.engine.reconnect import TURN
 from chronicle.engine.signals import stop_on_signal
 from chronicle.errors import ChronicleError, SettingError
 from chronicle_cli import completion, options, report
@@ -195,31 +197,19 @@ def drop(
     aim = aim_of(ctx)
     sink = None if no_export else LazyFile(file or default_name(aim.dead), secret_of(ctx), new=False)
     kept = "no copy is kept" if sink is None else f"a copy goes to {sink.path}"
-    asked = None if yes else number_in(aim)
-    if asked:
+    with aim.read(AHEAD) as letters:
         which = "the matching ones among the" if conditions else "the"
-        if not dlq_options.agreed(f"Drop {which} {counted(asked)} in {aim.dead}? {kept}"):
+        question = f"Drop {which} {counted(letters.present)} in {aim.dead}? {kept}"
+        if letters.present and not yes and not dlq_options.agreed(question, partial(letters.serve, TURN)):
             report.say("nothing dropped")
             return Exit.DONE
-    elif asked == 0:
-        return ending(Tally(), aim, f"dropped from {aim.dead}")
-    with aim.read(AHEAD) as letters:
-        if asked is not None and letters.present != asked:
-            most = f": no more than the oldest {asked} are dropped" if letters.present > asked else ""
-            report.note(f"{counted(letters.present)} in {aim.dead} by now{most}")
         work = Export(
-            letters, aim.queue, sink, conditions=conditions, limit=limit, oldest=asked, drop=True,
-            max_body=aim.max_body, readable=readable_of(ctx, aim),
+            letters, aim.queue, sink, conditions=conditions, limit=limit, drop=True, max_body=aim.max_body,
+            readable=readable_of(ctx, aim),
         )  # fmt: skip
         tally = carried_out(work, sink, aim, letters.present, "dropped")
     where = "" if sink is None or not tally.moved else f"; a copy is in {sink.path}"
     return ending(tally, aim, f"dropped from {aim.dead}{where}")
-
-
-def number_in(aim: Aim) -> int:
-    """How many dead letters there are now."""
-    with aim.read(1) as letters:
-        return letters.present
 
 
 def carried_out(work: Export, sink: RecordWriter | None, aim: Aim, present: int, doing: str) -> Tally:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -90,13 +91,26 @@ def yes(help_text: str) -> Decorator[Any]:
     return option(Group.WORK, "--yes", is_flag=True, envvar="CHRONICLE_DLQ_YES", help=help_text)
 
 
-def agreed(question: str) -> bool:
-    """Ask for confirmation."""
+def agreed(question: str, meanwhile: Callable[[], None] | None = None) -> bool:
+    """Ask for confirmation; `meanwhile` is called again and again until there is an answer."""
     if not sys.stdin.isatty():
         raise SettingError(
             "this needs confirmation, and there is no terminal to ask at", "add --yes if you are sure"
         )
-    return click.confirm(question, err=True)
+    while True:
+        click.echo(f"{question} [y/N]: ", nl=False, err=True)
+        # A terminal has something to read when a whole line is there.
+        while meanwhile is not None and not select.select([sys.stdin], [], [], 0.0)[0]:
+            meanwhile()
+        answer = sys.stdin.readline()
+        if not answer:
+            raise click.Abort
+        match answer.strip().lower():
+            case "y" | "yes":
+                return True
+            case "n" | "no" | "":
+                return False
+        click.echo("Error: invalid input", err=True)
 
 
 def reveal(help_text: str) -> Decorator[Any]:
