@@ -64,6 +64,13 @@ def done(line: str) -> None:
         raise
 
 
+def ask(question: str) -> None:
+    """A question at a terminal; the answer is typed behind it."""
+    from chronicle.telemetry.redaction import clean
+
+    click.echo(f"{clean(question)} ", nl=False, err=True)
+
+
 def data(json: bytes) -> None:
     """A JSON line of a command's result, on stdout: the same data, with control characters escaped."""
     from chronicle.telemetry.redaction import clean_json

@@ -98,7 +98,7 @@ def agreed(question: str, meanwhile: Callable[[], None] | None = None) -> bool:
             "this needs confirmation, and there is no terminal to ask at", "add --yes if you are sure"
         )
     while True:
-        click.echo(f"{question} [y/N]: ", nl=False, err=True)
+        report.ask(f"{question} [y/N]:")
         # A terminal has something to read when a whole line is there.
         while meanwhile is not None and not select.select([sys.stdin], [], [], 0.0)[0]:
             meanwhile()
@@ -110,7 +110,7 @@ def agreed(question: str, meanwhile: Callable[[], None] | None = None) -> bool:
                 return True
             case "n" | "no" | "":
                 return False
-        click.echo("Error: invalid input", err=True)
+        report.note("please answer y or n")
 
 
 def reveal(help_text: str) -> Decorator[Any]:
